@@ -1,0 +1,40 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Needs Python 3.11 or newer, nothing else.
+PYTHON ?= python3
+BIN := .venv/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+
+.PHONY: demo test check bench lock docs clean
+
+demo: .venv/.ready ## the founding case: four logs in, the true cause out
+	$(BIN)/python -m ullage.cli why examples/founding/fewer-channels.log --baseline examples/founding/baseline.log || test $$? -eq 1
+	@echo; echo "--- the custom all-reduce attempt, at 0.55 and again at 0.50 ---"; echo
+	$(BIN)/python -m ullage.cli why examples/founding/custom-all-reduce-050.log --baseline examples/founding/baseline.log || test $$? -eq 1
+
+test: check ## everything that CI runs
+	$(BIN)/python -m pytest -n 2
+
+check: .venv/.ready ## lint, format, types, import direction
+	$(BIN)/ruff check src tests bench tools
+	$(BIN)/ruff format --check src tests bench tools
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+bench: .venv/.ready ## ratios against peers, in one run
+	$(BIN)/python bench/scan.py
+
+docs: .venv/.ready ## one page a cause, made from the causes themselves
+	$(BIN)/python tools/cause_pages.py
+
+lock: .venv/.ready ## renew the exact versions after a change of pyproject.toml or requirements/dev.in
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --universal --generate-hashes --no-header --quiet pyproject.toml requirements/dev.in -o requirements/dev.txt
+
+.venv/.ready: requirements/dev.txt pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+clean:
+	rm -rf .venv dist build .mypy_cache .ruff_cache .hypothesis

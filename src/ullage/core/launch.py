@@ -1,0 +1,64 @@
+"""Launch: an engine, its release, and each argument with where its value is from."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+from packaging.version import Version
+
+from ullage.core.versions import parse_release
+
+Origin = Literal["given", "log", "default", "inferred"]
+Value = str | int | float | bool | None | list[object] | dict[str, object]
+
+
+class Arg(Struct, frozen=True):
+    """One setting. ``origin``: typed by the user, printed by the log, the engine's default, or worked out."""
+
+    value: Value
+    origin: Origin
+    source: str = ""
+
+
+class Launch(Struct, frozen=True):
+    """What was started. Setting names are the engine's own, with underscores (``mem_fraction_static``)."""
+
+    engine: str
+    version: str | None = None
+    version_source: Literal["log", "command", "inferred"] | None = None
+    model: str | None = None
+    args: dict[str, Arg] = {}
+    env: dict[str, str] = {}
+    command: str | None = None
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def release(self) -> Version | None:
+        return parse_release(self.version)
+
+    def get(self, name: str) -> Value:
+        """The value of a setting, or None where it is unknown."""
+        arg = self.args.get(name)
+        return arg.value if arg else None
+
+    def number(self, name: str) -> float | None:
+        value = self.get(name)
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    def integer(self, name: str) -> int | None:
+        value = self.number(name)
+        return int(value) if value is not None else None
+
+    def flag(self, name: str) -> bool:
+        return self.get(name) is True
+
+    def text(self, name: str) -> str | None:
+        value = self.get(name)
+        return value if isinstance(value, str) else None
+
+    def with_args(self, **changes: Arg) -> Launch:
+        return Launch(
+            self.engine, self.version, self.version_source, self.model, {**self.args, **changes}, self.env,
+            self.command, self.unknown,
+        )  # fmt: skip

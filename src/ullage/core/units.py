@@ -1,0 +1,111 @@
+"""Sizes: bytes inside, GiB in words. A figure read from text keeps its print step.
+
+GiB is 2**30 bytes. The engines print "GB" and mean GiB; only HiCache sizes of SGLang are decimal.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Self
+
+from msgspec import Struct
+
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
+UNITS = {
+    "B": 1, "bytes": 1,
+    "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": 1 << 40,
+    # as the engines mean them
+    "KB": KIB, "MB": MIB, "GB": GIB, "TB": 1 << 40,
+}  # fmt: skip
+_NUMBER = re.compile(r"[-+]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
+
+
+class Band(Struct, frozen=True):
+    """A value with its limits, all in the same unit: low <= value <= high."""
+
+    value: float
+    low: float
+    high: float
+
+    def scaled(self, factor: float) -> Band:
+        low, high = sorted((self.low * factor, self.high * factor))
+        return Band(self.value * factor, low, high)
+
+    def overlaps(self, other: Band) -> bool:
+        return self.low <= other.high and other.low <= self.high
+
+
+class Measured(Struct, frozen=True):
+    """A number read from text, in the unit it was printed in, with half its print step as uncertainty.
+
+    >>> Measured.parse("21.78").band
+    Band(value=21.78, low=21.775, high=21.785)
+    """
+
+    value: float
+    step: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The number in ``text`` (thousands separators allowed); its step is one unit of the last digit.
+
+        Raises ValueError where there is none.
+        """
+        found = _NUMBER.search(text)
+        if found is None:
+            raise ValueError(f"no number in {text[:40]!r}")
+        digits = found[0].replace(",", "")
+        mantissa, _, exponent = digits.lower().partition("e")
+        decimals = len(mantissa.partition(".")[2])
+        step = 10.0 ** (int(exponent or 0) - decimals) if decimals or exponent else 0.0
+        return cls(float(digits), step)
+
+    @property
+    def band(self) -> Band:
+        return Band(self.value, self.value - self.step / 2, self.value + self.step / 2)
+
+    @property
+    def bytes(self) -> int:
+        """The size in bytes when the number was printed in GiB."""
+        return round(self.value * GIB)
+
+    def __str__(self) -> str:
+        decimals = max(0, -round(_log10(self.step))) if self.step else 0
+        return f"{self.value:.{decimals}f}"
+
+
+def _log10(value: float) -> float:
+    from math import log10
+
+    return log10(value)
+
+
+def gib(num_bytes: float) -> float:
+    """``num_bytes`` in GiB."""
+    return num_bytes / GIB
+
+
+def gib_text(num_bytes: float, decimals: int = 2) -> str:
+    """``num_bytes`` for people: GiB with ``decimals`` digits, never "-0.00"."""
+    value = round(num_bytes / GIB, decimals) + 0.0
+    return f"{value:.{decimals}f} GiB"
+
+
+def parse_size(text: str, default_unit: str = "B") -> int:
+    """Bytes of ``text`` such as "786.00 MiB", "21.78GB" (meaning GiB) or "1024" in ``default_unit``.
+
+    Raises ValueError for anything else.
+    """
+    match = re.fullmatch(rf"\s*({_NUMBER.pattern})\s*([A-Za-z]*)\s*", text)
+    unit = (match[2] or default_unit) if match else ""
+    for name, factor in UNITS.items():
+        if match and name.lower() == unit.lower():
+            return round(float(match[1].replace(",", "")) * factor)
+    raise ValueError(f"not a size: {text[:40]!r}")
+
+
+def tokens_text(tokens: float) -> str:
+    """A token count for people, with thousands separators."""
+    return f"{tokens:,.0f}"

@@ -1,0 +1,30 @@
+"""The engines' only door: names, and each engine imported when first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from typing import cast
+
+from ullage.engines.base import Engine
+
+NAMES = ("sglang", "vllm")
+
+
+@cache
+def get(name: str) -> Engine:
+    """The engine called ``name``; LookupError for another."""
+    if name not in NAMES:
+        raise LookupError(f"no engine {name!r}; known: {', '.join(NAMES)}")
+    return cast(Engine, import_module(f"ullage.engines.{name}").ENGINE)
+
+
+def of_command(argv: Sequence[str]) -> Engine | None:
+    """The engine that ``argv`` starts, None where no engine knows it."""
+    return next((engine for engine in map(get, NAMES) if engine.owns_command(argv)), None)
+
+
+def literals() -> list[bytes]:
+    """The phrases of every engine, each once."""
+    return list(dict.fromkeys(phrase for name in NAMES for phrase in get(name).literals()))

@@ -1,0 +1,87 @@
+"""What an engine promises. Nothing above this package names an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from ullage.core.deployment import Budget, Deployment, Inferred, Interval
+from ullage.core.finding import Case, CauseText, Finding
+from ullage.core.launch import Launch
+from ullage.core.machine import Machine
+from ullage.core.model import Model
+from ullage.core.run import Line, Run
+
+
+class Hints(Struct, frozen=True):
+    """What a person says beside the log. The log wins where they disagree; the disagreement is reported."""
+
+    launch: Launch | None = None
+    machine: Machine | None = None
+    version: str | None = None
+    model: Model | None = None
+
+
+class Cause(Protocol):
+    """One fault that can stop a server. ``test`` is a pure function of the case; it returns None where the
+    case does not show this fault, and never raises."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def text(self) -> CauseText: ...
+    def test(self, case: Case) -> Finding | None: ...
+
+
+class Engine(Protocol):
+    """An inference engine: how its commands are read, what its logs mean, how it budgets memory.
+
+    Every method is a function of its arguments; none does I/O beyond the package's own data files.
+    """
+
+    name: str
+    #: the setting that bounds the memory, spelled as the engine spells it
+    fraction: str
+
+    def owns_command(self, argv: Sequence[str]) -> bool:
+        """True if ``argv`` starts this engine."""
+        ...
+
+    def parse(self, command: str, version: str | None) -> Launch:
+        """The launch behind a command as pasted. Raises CommandError where it cannot be read at all; an
+        unknown flag is no error but goes to ``Launch.unknown``."""
+        ...
+
+    def literals(self) -> Sequence[bytes]:
+        """Every phrase whose line must not be skipped in a large log."""
+        ...
+
+    def read(self, lines: Iterable[Line]) -> list[Run]:
+        """The runs that a log holds, oldest first; never raises on any text. No events: not this engine."""
+        ...
+
+    def deployment(self, run: Run, hints: Hints) -> Deployment:
+        """Launch, model, machine and readings of a run, as far as the log and the hints tell."""
+        ...
+
+    def budget(self, deployment: Deployment) -> Budget:
+        """The engine's own arithmetic, readings first, rules where there is no reading."""
+        ...
+
+    def infer(self, run: Run, deployment: Deployment) -> dict[str, Inferred]:
+        """What the log does not say but its figures imply: fraction, total, weights, bytes per token, ..."""
+        ...
+
+    def contradictions(self, run: Run, deployment: Deployment) -> list[str]:
+        """Observed figures that cannot all be true, one sentence each with the numbers and their lines."""
+        ...
+
+    def interval(self, run: Run | None, deployment: Deployment) -> Interval | None:
+        """The values of the fraction that start, from both sides."""
+        ...
+
+    def causes(self) -> Sequence[Cause]:
+        """Every cause of this engine, those of engines/runtime included."""
+        ...
