@@ -28,8 +28,10 @@ class Rank(Struct, frozen=True, order=True):
 
     @property
     def label(self) -> str:
-        """"DP0 TP3", "PP1", or the process name ("EngineCore"); "" where nothing is known."""
-        parts = [f"{name}{n}" for name, n in (("DP", self.dp), ("PP", self.pp), ("TP", self.tp)) if n is not None]
+        """ "DP0 TP3", "PP1", or the process name ("EngineCore"); "" where nothing is known."""
+        parts = [
+            f"{name}{n}" for name, n in (("DP", self.dp), ("PP", self.pp), ("TP", self.tp)) if n is not None
+        ]
         return " ".join(parts) or self.process
 
 
@@ -212,7 +214,7 @@ E = TypeVar("E", bound=Event)
 
 
 class Run(Struct, frozen=True):
-    """One start of a server, as its log (or several files of it) tells it. Events are in the order of the log.
+    """One start of a server, as its log (or several files of it) tells it. Events keep the order of the log.
 
     ``index`` counts the runs of one log from 0, ``of`` says how many it holds. ``num_lines`` counts all lines
     read. ``last`` are the last lines of the log: what a silent end was doing.
