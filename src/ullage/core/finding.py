@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Literal
 
 from msgspec import Struct
@@ -53,7 +54,7 @@ class Change(Struct, frozen=True):
     certainty: How = "likely"
 
 
-class Case(Struct, frozen=True):
+class Case(Struct, frozen=True, dict=True):
     """All that a cause is tested against."""
 
     run: Run
@@ -65,7 +66,7 @@ class Case(Struct, frozen=True):
     interval: Interval | None = None
     failures: tuple[Failure, ...] = ()
 
-    @property
+    @cached_property
     def text(self) -> str:
         """The root failure in words: its message and its whole traceback chain."""
         if self.root is None:
@@ -76,7 +77,7 @@ class Case(Struct, frozen=True):
             trace = trace.cause
         return "\n".join(dict.fromkeys(part for part in parts if part))
 
-    @property
+    @cached_property
     def frames(self) -> str:
         """The root failure's frames, "file:function" a line, outermost first, the whole chain."""
         lines, trace = [], self.root.trace if self.root else None
@@ -85,7 +86,7 @@ class Case(Struct, frozen=True):
             trace = trace.cause
         return "\n".join(lines)
 
-    @property
+    @cached_property
     def log(self) -> str:
         """Every text that an event or the log's tail holds: for phrases that stand beside the failure."""
         parts = [event.text for event in self.run.events] + [line.text for line in self.run.last]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -35,6 +35,15 @@ class Cause(Protocol):
     def test(self, case: Case) -> Finding | None: ...
 
 
+class Reader(Protocol):
+    """Reads a log line by line; never raises on any text."""
+
+    def feed(self, line: Line) -> None: ...
+    def finish(self) -> list[Run]:
+        """The runs that the log holds, oldest first. Runs without events: not this engine's log."""
+        ...
+
+
 class Engine(Protocol):
     """An inference engine: how its commands are read, what its logs mean, how it budgets memory.
 
@@ -58,8 +67,8 @@ class Engine(Protocol):
         """Every phrase whose line must not be skipped in a large log."""
         ...
 
-    def read(self, lines: Iterable[Line]) -> list[Run]:
-        """The runs that a log holds, oldest first; never raises on any text. No events: not this engine."""
+    def reader(self) -> Reader:
+        """A new reader of this engine's logs."""
         ...
 
     def deployment(self, run: Run, hints: Hints) -> Deployment:
