@@ -113,6 +113,7 @@ class Finding(Struct, frozen=True):
     explanation: str
     weight: int = 10
     phase: Phase | None = None
+    outcome: Outcome | None = None
     evidence: tuple[Evidence, ...] = ()
     refuted: tuple[Refuted, ...] = ()
     fixes: tuple[Change, ...] = ()

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from ullage.core.units import Band
+
 
 class Gpu(Struct, frozen=True):
-    """One GPU. ``total_bytes`` is what the driver reports; ``capability`` is (major, minor), as in SM 12.0."""
+    """One GPU. ``total_bytes`` is what the driver reports; ``capability`` is (major, minor), as in SM 12.0.
+
+    ``cuda_bytes`` is the total that CUDA gives a process (vLLM's total; 0.3-1.1 GiB below the driver's) and
+    ``free_bytes`` what is free once an engine has its context, both with the limits seen in public logs.
+    """
 
     name: str
     total_bytes: int | None = None
@@ -14,6 +20,8 @@ class Gpu(Struct, frozen=True):
     vendor: str = "nvidia"
     unified_memory: bool = False
     source: str = ""
+    cuda_bytes: Band | None = None
+    free_bytes: Band | None = None
 
 
 class Machine(Struct, frozen=True):

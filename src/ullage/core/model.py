@@ -6,13 +6,14 @@ from typing import Literal
 
 from msgspec import Struct
 
-LayerKind = Literal["full", "sliding", "chunked", "mla", "linear", "none", "shared"]
+LayerKind = Literal["full", "sliding", "chunked", "mla", "compressed", "linear", "none", "shared"]
 
 
 class LinearState(Struct, frozen=True):
     """State of one Mamba / linear-attention layer for one request, before division by tensor parallel size.
 
     conv_dim x (kernel - 1) elements of convolution state; heads x head_dim x state_size of recurrent state.
+    ``dtype`` is the recurrent state's as config.json names it; None: the engine decides.
     """
 
     kind: Literal["mamba2", "mamba1", "gdn", "kda", "short_conv", "lightning"]
@@ -23,14 +24,17 @@ class LinearState(Struct, frozen=True):
     state_size: int
     num_groups: int = 0
     inner_size: int = 0
+    dtype: str | None = None
 
 
 class Layer(Struct, frozen=True):
     """The attention of one layer. Sizes are those of the whole model, before any sharding.
 
     ``full`` and ``sliding`` use kv_heads, head_dim, v_head_dim; ``mla`` uses kv_lora_rank + rope_dim and, for
-    sparse attention (DSA), index_dim; ``linear`` uses state; ``none`` (an MLP or MoE layer of a hybrid) and
-    ``shared`` (reads another layer's cache) keep nothing.
+    sparse attention (DSA), index_dim, with one index key for ``index_pool`` tokens; ``linear`` uses state (so
+    does a ``full`` layer that runs a recurrent mixer beside its attention); ``none`` (an MLP or MoE layer of a
+    hybrid) and ``shared`` (reads another layer's cache) keep nothing. ``compressed`` (DeepSeek-V4) keeps one
+    latent of head_dim for the last ``window`` tokens and one for every ``compress_ratio`` tokens (0: none).
     """
 
     kind: LayerKind
@@ -41,6 +45,8 @@ class Layer(Struct, frozen=True):
     kv_lora_rank: int = 0
     rope_dim: int = 0
     index_dim: int = 0
+    index_pool: int = 1
+    compress_ratio: int = 0
     state: LinearState | None = None
 
 

@@ -25,6 +25,11 @@ def of_command(argv: Sequence[str]) -> Engine | None:
     return next((engine for engine in map(get, NAMES) if engine.owns_command(argv)), None)
 
 
+def of_text(command: str) -> Engine | None:
+    """The engine that a command as pasted starts. Words only: quoting need not be closed."""
+    return of_command(command.split())
+
+
 def literals() -> list[bytes]:
     """The phrases of every engine, each once."""
     return list(dict.fromkeys(phrase for name in NAMES for phrase in get(name).literals()))

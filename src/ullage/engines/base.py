@@ -7,7 +7,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from ullage.core.deployment import Budget, Deployment, Inferred, Interval
+from ullage.core.deployment import Budget, Deployment, Inferred, Interval, Reading
 from ullage.core.finding import Case, CauseText, Finding
 from ullage.core.launch import Launch
 from ullage.core.machine import Machine
@@ -75,8 +75,22 @@ class Engine(Protocol):
         """Launch, model, machine and readings of a run, as far as the log and the hints tell."""
         ...
 
+    def observed(self, run: Run) -> dict[str, Reading]:
+        """The figures that the log shows, by their names of cases/README: each as the first rank prints it;
+        the draft worker's with "draft_" in front."""
+        ...
+
+    def disagreements(self, run: Run, hints: Hints) -> list[str]:
+        """Where the hints contradict the log, one sentence each; the log wins."""
+        ...
+
     def budget(self, deployment: Deployment) -> Budget:
-        """The engine's own arithmetic, readings first, rules where there is no reading."""
+        """The engine's own arithmetic, readings first, rules where there is no reading.
+
+        The pool is computed from the inputs (free memory, weights, fraction, bytes per token); figures that
+        are a result (``kv_gib``, ``kv_tokens``) only serve where the inputs are missing. A reading
+        ``bytes_per_token`` (a band: value and step) is honoured, so that a change can be checked with it.
+        """
         ...
 
     def infer(self, run: Run, deployment: Deployment) -> dict[str, Inferred]:

@@ -31,6 +31,7 @@ from ullage.core.units import GIB, MIB, Measured
 
 Kind = Literal["figures", "begin", "stage", "note", "ready", "served", "stopped", "failure"]
 MAX_TEXT = 2000
+_INSIDE = ("figures", "note", "stopped")
 #: a group "x_gib__mib" is printed in MiB and kept in GiB
 _SCALES = {"mib": MIB / GIB, "bytes": 1 / GIB, "kib": 1 / (1 << 20), "tib": 1024.0, "percent": 0.01}
 
@@ -41,7 +42,9 @@ class LineRow(Struct, frozen=True, forbid_unknown_fields=True):
     ``kind``: *figures* (each named group is a figure of that name; "x_gib__mib" is printed in MiB), *begin* (a
     new start; group ``version``), *stage*, *note* (groups become fields), *ready*, *served* (groups are fields
     of Served), *stopped* (somebody asked for it), *failure*.
-    ``stage`` is the phase that the line belongs to; ``then`` the phase that is open after it.
+    ``stage`` is the phase that the line belongs to; ``then`` the phase that is open after it. ``least``
+    (failure): the earliest phase in which it can happen, which is also its phase where nothing else tells one.
+    Rows of the kinds figures, note and stopped are looked for in the exceptions of a traceback too.
     ``weak`` (begin): a line that each process of one start prints; it begins a run only when the same process
     prints it again. ``cascade``: printed because something else failed. ``container``: the head of a traceback
     that decides itself. ``hang``: shows that nothing moves. ``scan = false`` keeps a routine line out of the
@@ -55,6 +58,7 @@ class LineRow(Struct, frozen=True, forbid_unknown_fields=True):
     pattern: str = ""
     stage: Phase | None = None
     then: Phase | None = None
+    least: Phase | None = None
     ends: bool = False
     weak: bool = False
     cascade: bool = False
@@ -129,8 +133,11 @@ class Grammar:
     def events(self, line: Line) -> list[tuple[LineRow | None, Event]]:
         """What the line says, each event with the row that recognised it (None: an exception without one)."""
         found: list[tuple[LineRow | None, Event]] = []
+        texts = [trace.text for trace in chain(line.trace)]
         for rule in self.others:
             groups = rule.match(line.text)
+            if groups is None and texts and rule.row.kind in _INSIDE:
+                groups = next((g for g in map(rule.match, texts) if g is not None), None)
             if groups is not None:
                 found += [(rule.row, event) for event in _events(rule.row, groups, line)]
         failure = self._failure(line)

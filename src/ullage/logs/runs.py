@@ -9,6 +9,7 @@ from operator import itemgetter
 
 from msgspec.structs import replace
 
+from ullage.core.deployment import Reading
 from ullage.core.run import (
     PHASES,
     Event,
@@ -91,7 +92,7 @@ class RunBuilder:
 
     def _take(self, row: LineRow | None, event: Event, line: Line) -> None:
         if isinstance(event, Failure):
-            at = self.grammar.phase(event.trace) or event.at or self.open_phase(line)
+            at = self.grammar.phase(event.trace) or event.at or self._opened(row, line)
             self._keep(self.refine_failure(replace(event, at=at), line))
             self.moved = True
             return
@@ -102,6 +103,13 @@ class RunBuilder:
         phase = (row.then if row is not None else None) or event.phase
         if phase is not None and not isinstance(event, Served):
             self._advance(line.rank.label, phase)
+
+    def _opened(self, row: LineRow | None, line: Line) -> Phase | None:
+        """The open phase, but none in which this kind of failure cannot happen (``least``)."""
+        opened, least = self.open_phase(line), row.least if row is not None else None
+        if opened is None or least is None:
+            return opened or least
+        return max(opened, least, key=PHASES.index)
 
     def _advance(self, label: str, phase: Phase) -> None:
         if label not in self.open and len(self.open) > 4096:
@@ -157,6 +165,15 @@ class RunBuilder:
             self.runs.append(self._run())
         first = self.finished - len(self.runs)
         return [replace(run, index=first + i, of=self.finished) for i, run in enumerate(self.runs)]
+
+
+def observed(run: Run) -> dict[str, Reading]:
+    """Each figure as the first rank prints it; the draft worker's with "draft_" in front."""
+    found: dict[str, Reading] = {}
+    for figure in run.all(Figure):
+        name = f"draft_{figure.name}" if figure.draft else figure.name
+        found.setdefault(name, Reading(name, figure.value, str(figure.source)))
+    return found
 
 
 def _limit(event: Event) -> tuple[str, int]:

@@ -27,8 +27,9 @@ class When(Struct, frozen=True, forbid_unknown_fields=True):
 
     ``text``: the root failure, its message and its whole traceback chain. ``frames``: its frames,
     "file:function". ``log``: any event's text, or the log's last lines. ``settings``: a setting's value,
-    with "*" for "given at all", ">1" and "<1" for numbers, "~regex" for text. ``env`` likewise. ``gpu``, ``command``,
-    ``model``: patterns. ``phase`` and ``outcome``: one of these. ``note``: a Note event of one of these names.
+    with "*" for "given at all", ">1" and "<1" for numbers, "~regex" for text. ``env`` likewise. ``gpu``,
+    ``command``, ``model``: patterns. ``phase`` and ``outcome``: one of these. ``note``: a Note event of one of
+    these names.
     ``root``: the root failure was recognised as one of these kinds.
     """
 

@@ -1,0 +1,3 @@
+from ullage.cli import main
+
+main()

@@ -1,0 +1,42 @@
+"""``ullage diff``."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ullage.cli.options import ask_options, progress_bar, readings
+from ullage.diagnose.why import Asked, why
+
+
+@click.command("diff")
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@ask_options
+def command(
+    a: str,
+    b: str,
+    command: str | None,
+    gpu: str | None,
+    engine_version: str | None,
+    model_dir: str | None,
+    reading: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Show two runs side by side: settings, environment, both ledgers, and which difference decides.
+
+    A is taken as the run to compare with, B as the one to explain. --command, --gpu and --reading speak of B.
+    """
+    asked = Asked(command, gpu, engine_version, model_dir, readings(reading))
+    with progress_bar([a, b]) as progress:
+        found = why([b], baseline=[a], asked=asked, stdin=sys.stdin.buffer, progress=progress)
+    if as_json:
+        from ullage.render import json
+
+        sys.stdout.buffer.write(json.diff(found))
+    else:
+        from ullage.render import text
+
+        text.diff(found)
+    return 0 if found.engine else 3

@@ -1,0 +1,53 @@
+"""``ullage why``."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ullage.cli.options import ask_options, exit_code, progress_bar, readings
+from ullage.diagnose.why import Asked, why
+
+EXAMPLES = """\b
+Examples:
+  ullage why server.log
+  ullage why crashed.log --baseline worked.log
+  kubectl logs pod/llm-0 --previous | ullage why - --gpu "8x H100" --json"""
+
+
+@click.command("why", epilog=EXAMPLES)
+@click.argument("logs", nargs=-1, required=True, metavar="LOG...")
+@click.option("--baseline", multiple=True, metavar="LOG", help="The log of a run that worked, to compare with.")
+@click.option(
+    "--run", "run", type=int, metavar="N", help="Explain the Nth start of a log with several (-1: the last)."
+)
+@ask_options
+def command(
+    logs: tuple[str, ...],
+    baseline: tuple[str, ...],
+    run: int | None,
+    command: str | None,
+    gpu: str | None,
+    engine_version: str | None,
+    model_dir: str | None,
+    reading: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Say what failed first in the LOGs of one run, why, and what mends it.
+
+    LOG is a file ("-" is stdin), plain, gzip or zstd; several files of one run (one per node or rank) are read
+    together. Docker, Kubernetes and JSON-lines wrappers are taken off.
+    """
+    asked = Asked(command, gpu, engine_version, model_dir, readings(reading), run)
+    with progress_bar([*logs, *baseline]) as progress:
+        found = why(logs, baseline=baseline, asked=asked, stdin=sys.stdin.buffer, progress=progress)
+    if as_json:
+        from ullage.render import json
+
+        sys.stdout.buffer.write(json.why(found))
+    else:
+        from ullage.render import text
+
+        text.why(found)
+    return exit_code(found.outcome)

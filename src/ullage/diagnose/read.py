@@ -1,0 +1,90 @@
+"""Files to runs: reads the logs once and finds out whose they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import BinaryIO
+
+from msgspec import Struct
+
+from ullage import engines
+from ullage.core.errors import InputError
+from ullage.core.run import Event, Failure, Line, Run
+from ullage.engines.base import Engine, Reader
+from ullage.logs import lines as log_lines
+
+Progress = Callable[[int, int | None], None]
+
+
+class Log(Struct, frozen=True):
+    """What was read: the engine (None: no known one), its runs, and what the reader had to say."""
+
+    engine: Engine | None
+    runs: tuple[Run, ...]
+    num_lines: int
+    num_bytes: int
+    notes: tuple[str, ...]
+
+
+def read(
+    paths: Sequence[str],
+    *,
+    engine: str | None = None,
+    stdin: BinaryIO | None = None,
+    progress: Progress | None = None,
+) -> Log:
+    """Read ``paths`` ("-": stdin) as one log. ``engine`` is the one that the command names: it decides only
+    where the log does not. Raises InputError for a file that cannot be read at all."""
+    reader = log_lines.read(paths, engines.literals(), stdin=stdin, progress=progress)
+    readers = {name: engines.get(name).reader() for name in engines.NAMES}
+    mentions = dict.fromkeys(engines.NAMES, 0)
+    for line in reader:
+        for name, engine_reader in readers.items():
+            engine_reader.feed(line)
+            mentions[name] += _mentions(line, name)
+    runs = {name: tuple(each.finish()) for name, each in readers.items()}
+    chosen = _choose(runs, mentions, engine)
+    kept = runs[chosen] if chosen else ()
+    return Log(
+        engines.get(chosen) if chosen else None, kept, reader.num_lines, reader.num_bytes, tuple(reader.notes)
+    )
+
+
+def _mentions(line: Line, name: str) -> int:
+    """How often a line speaks of an engine by name, in its text or its frames."""
+    frames = line.trace.frames if line.trace else ()
+    return (name in line.text.lower()) + sum(f"{name}/" in frame.file for frame in frames)
+
+
+def _choose(runs: dict[str, tuple[Run, ...]], mentions: dict[str, int], hint: str | None) -> str | None:
+    """The engine whose events the log holds; on a tie the one it mentions, then the one of the command."""
+    scores = {name: sum(_own(event) for run in found for event in run.events) for name, found in runs.items()}
+    best = max(scores.values(), default=0)
+    tied = [name for name, score in scores.items() if score == best]
+    if len(tied) == 1 and best > 0:
+        return tied[0]
+    named = max(mentions.values(), default=0)
+    if named and (mine := [name for name in tied if mentions[name] == named]) and len(mine) == 1:
+        return mine[0]
+    return hint if hint in engines.NAMES else (tied[0] if best > 0 else None)
+
+
+def _own(event: Event) -> int:
+    """Stage lines and figures tell an engine surely; a failure that any program may print hardly."""
+    return 1 if isinstance(event, Failure) else 3
+
+
+def pick(log: Log, index: int | None) -> Run:
+    """The run to explain: the chosen one, else the last that got anywhere. Raises InputError for a number
+    that the log does not have."""
+    if index is None:
+        return next((run for run in reversed(log.runs) if len(run.events) > 1), log.runs[-1])
+    for run in log.runs:
+        if run.index == (index - 1 if index > 0 else run.of + index):
+            return run
+    raise InputError(
+        f"the log holds {log.runs[-1].of} run(s), not a run {index}", hint="count from 1, or from -1 backwards"
+    )
+
+
+__all__ = ["Log", "Reader", "pick", "read"]

@@ -1,0 +1,193 @@
+"""A log (and the log of a run that worked) to a Diagnosis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import BinaryIO
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ullage import engines
+from ullage.core.deployment import Budget, Deployment, Inferred, Reading
+from ullage.core.errors import CommandError, InputError
+from ullage.core.finding import HOW, Case, Evidence, Finding
+from ullage.core.launch import Launch
+from ullage.core.machine import Machine
+from ullage.core.report import Comparison, Diagnosis
+from ullage.core.run import Outcome, Phase, Run
+from ullage.core.units import Measured
+from ullage.diagnose import compare, rank
+from ullage.diagnose.read import Log, Progress, pick, read
+from ullage.engines.base import Engine, Hints
+from ullage.hardware import gpus
+from ullage.models import load as models
+
+
+class Asked(Struct, frozen=True):
+    """What a person says beside the logs."""
+
+    command: str | None = None
+    gpu: str | None = None
+    version: str | None = None
+    model_dir: str | None = None
+    readings: Mapping[str, float] = {}
+    run: int | None = None
+
+
+class Examined(Struct, frozen=True):
+    """One run, looked at from every side that the engine offers."""
+
+    engine: Engine
+    case: Case
+    verdict: rank.Verdict
+    inferred: dict[str, Inferred]
+    observed: dict[str, Reading]
+    contradictions: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def why(
+    paths: Sequence[str],
+    *,
+    baseline: Sequence[str] = (),
+    asked: Asked | None = None,
+    stdin: BinaryIO | None = None,
+    progress: Progress | None = None,
+) -> Diagnosis:
+    """Why the run in ``paths`` ended as it did; ``baseline`` is the log of a run that worked.
+
+    Raises InputError and CommandError for input that cannot be read at all.
+    """
+    asked = asked or Asked()
+    hints, name = _hints(asked)
+    log = read(paths, engine=name, stdin=stdin, progress=progress)
+    if log.engine is None:
+        return _unknown(paths, log)
+    this = examine(log.engine, pick(log, asked.run), hints, asked.readings)
+    compared = None
+    if baseline:
+        other_log = read(baseline, engine=log.engine.name, stdin=stdin, progress=progress)
+        other = _baseline(other_log, log.engine, baseline)
+        compared = compare.runs(other, this, ", ".join(baseline))
+    return _diagnosis(paths, log, this, compared)
+
+
+def _baseline(log: Log, engine: Engine, paths: Sequence[str]) -> Examined:
+    if log.engine is None or log.engine.name != engine.name:
+        raise InputError(f"is not a log of {engine.name}", where=", ".join(paths))
+    return examine(engine, pick(log, None), Hints(), {})
+
+
+def _hints(asked: Asked) -> tuple[Hints, str | None]:
+    """What was said beside the log, and the engine that the command names."""
+    machine: Machine | None = None
+    if asked.gpu:
+        machine = gpus.find(asked.gpu)
+    launch: Launch | None = None
+    if asked.command:
+        engine = engines.of_text(asked.command)
+        if engine is None:
+            raise CommandError(
+                "starts neither SGLang nor vLLM", where="--command", hint="paste it as it was run"
+            )
+        launch = engine.parse(asked.command, asked.version)
+    model = models.from_directory(asked.model_dir) if asked.model_dir else None
+    return Hints(launch, machine, asked.version, model), launch.engine if launch else None
+
+
+def examine(engine: Engine, run: Run, hints: Hints, readings: Mapping[str, float]) -> Examined:
+    """Everything that the engine's rules say of one run."""
+    deployment = _with_readings(engine.deployment(run, hints), readings)
+    budget = engine.budget(deployment)
+    verdict = rank.judge(run)
+    interval = engine.interval(run, deployment)
+    case = Case(
+        run, deployment, budget, verdict.outcome, verdict.phase, verdict.root, interval, verdict.followed
+    )
+    return Examined(
+        engine, case, verdict, engine.infer(run, deployment), engine.observed(run),
+        tuple(engine.contradictions(run, deployment)), tuple(engine.disagreements(run, hints)),
+    )  # fmt: skip
+
+
+def _with_readings(deployment: Deployment, readings: Mapping[str, float]) -> Deployment:
+    given = {name: Reading(name, Measured.parse(repr(value)), "--reading") for name, value in readings.items()}
+    return replace(deployment, readings={**deployment.readings, **given})
+
+
+def findings(engine: Engine, case: Case) -> list[Finding]:
+    """What every cause says of the case, the best first."""
+    found = [finding for cause in engine.causes() if (finding := cause.test(case)) is not None]
+    return sorted(found, key=lambda finding: (HOW.index(finding.certainty), -finding.weight))
+
+
+def _diagnosis(paths: Sequence[str], log: Log, this: Examined, compared: Comparison | None) -> Diagnosis:
+    case, run = this.case, this.case.run
+    found = findings(this.engine, case)
+    best = found[0] if found else None
+    outcome, phase = _outcome(this, best)
+    launch = case.deployment.launch
+    summary, explanation = _words(this, best)
+    return Diagnosis(
+        engine=this.engine.name, version=launch.version, version_source=launch.version_source,
+        outcome=outcome, phase=phase,
+        cause=best.cause if best else ("none" if outcome == "started" else None),
+        certainty=best.certainty if best else None,
+        summary=summary, explanation=explanation, files=tuple(paths),
+        evidence=_evidence(this, best), observed=this.observed, inferred=this.inferred,
+        settings=launch.args, budget=case.budget, interval=case.interval,
+        refuted=best.refuted if best else (), fixes=best.fixes if best else (), compare=compared,
+        contradictions=this.contradictions, notes=(*log.notes, *run.notes, *this.notes),
+        contributing=best.contributing if best else (),
+        run_index=run.index, runs=run.of, num_lines=log.num_lines,
+    )  # fmt: skip
+
+
+def _outcome(this: Examined, best: Finding | None) -> tuple[Outcome, Phase | None]:
+    """Outcome and phase; a cause that needed particular proof may know the phase better."""
+    outcome, phase = this.verdict.outcome, this.verdict.phase
+    if best is not None and best.outcome is not None:
+        outcome = best.outcome
+    return outcome, best.phase if best is not None and best.phase is not None else phase
+
+
+def _words(this: Examined, best: Finding | None) -> tuple[str, str]:
+    if best is not None:
+        return best.summary, best.explanation
+    root, run = this.verdict.root, this.case.run
+    if this.verdict.outcome == "started":
+        if run.ready is not None:
+            return "The server started and serves; no failure was found.", ""
+        return f"No failure in these lines; they end in the stage {this.verdict.phase}.", ""
+    if root is not None:
+        return f"It failed with a cause that ullage has no rule for: {root.message or root.text}", ""
+    if this.verdict.followed:
+        return "It ended, but the lines that say why are not in this log.", (
+            "Every failure that it prints is of the kind that follows another one: "
+            "the root is in another process's output, or was cut off."
+        )
+    last = f"the last stage seen is {this.verdict.phase}" if this.verdict.phase else "no stage is seen"
+    return f"These lines hold neither a failure nor a finished start; {last}.", ""
+
+
+def _evidence(this: Examined, best: Finding | None) -> tuple[Evidence, ...]:
+    """The cause's own proof first, then the root and what followed, each line once."""
+    mine = list(best.evidence) if best else []
+    places = {(e.file, e.line) for e in mine}
+    rest = [e for e in rank.evidence_of(this.verdict) if (e.file, e.line) not in places]
+    if any(e.role == "root" for e in mine):
+        rest = [replace(e, role="cascade") if e.role == "root" and e.count == 1 else e for e in rest]
+    return (*mine, *rest)
+
+
+def _unknown(paths: Sequence[str], log: Log) -> Diagnosis:
+    what = "is empty" if not log.num_bytes else "holds nothing that SGLang or vLLM print"
+    return Diagnosis(
+        engine=None, version=None, version_source=None, outcome="unknown", phase=None, cause=None,
+        certainty=None, summary=f"The log {what}.", explanation="", files=tuple(paths), budget=Budget(),
+        notes=log.notes, num_lines=log.num_lines,
+    )  # fmt: skip
+
+
+__all__ = ["Asked", "Examined", "examine", "findings", "why"]

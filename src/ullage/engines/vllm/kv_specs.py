@@ -1,0 +1,286 @@
+"""What one layer keeps in the KV cache of one rank, and how many blocks a request needs of it.
+
+Bytes are those of one rank. Sources: vLLM, v1/kv_cache_interface.py and the attention layers' get_kv_cache_spec;
+the differences between releases were read from 0.8.5 to 0.33.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+from packaging.version import Version
+
+from ullage.core.model import Layer, LinearState, Model
+from ullage.core.versions import Rules
+
+Kind = Literal["full", "sliding", "chunked", "mamba"]
+MambaMode = Literal["none", "align", "all"]
+
+#: bytes of one element of the cache; what "auto" means is decided by the caller
+ELEMENT_BYTES: dict[str, float] = {
+    "float32": 4, "float": 4, "bfloat16": 2, "float16": 2, "half": 2,
+    "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "fp8_inc": 1, "fp8_ds_mla": 1, "uint8": 1, "int8": 1,
+}  # fmt: skip
+#: per head and token, for each of K and V, as functions of head_dim: scales stand beside the elements
+PACKED: dict[str, tuple[float, float]] = {
+    # name: (bytes per element, bytes per head)
+    "int8_per_token_head": (1, 4), "fp8_per_token_head": (1, 4), "int4_per_token_head": (0.5, 4),
+    "nvfp4": (0.5 + 1 / 16, 0),
+}  # fmt: skip
+#: DeepSeek sparse attention in fp8: 512 fp8 + 16 bytes of scales + 64 bf16 of rope
+DS_MLA_BYTES = 656
+
+
+class Cache(Struct, frozen=True):
+    """The settings that shape the KV cache. ``in_flight`` counts the batches scheduled at once."""
+
+    tp: int = 1
+    pp: int = 1
+    dcp: int = 1
+    block_size: int = 16
+    dtype: str = "auto"
+    model_dtype: str = "bfloat16"
+    max_num_batched_tokens: int = 8192
+    in_flight: int = 1
+    hybrid: bool = True
+    mamba_mode: MambaMode = "none"
+    ssm_dtype: str = "auto"
+    num_speculative_tokens: int = 0
+    kernel_block: int = 16
+    num_gpu_blocks_override: int | None = None
+    partition: tuple[int, ...] = ()
+
+
+class Spec(Struct, frozen=True):
+    """One layer's cache: ``page_bytes`` hold ``block_size`` tokens (one state, for "mamba").
+
+    ``mla`` marks a latent cache: its page must not be padded. ``shape`` tells specs of the same size apart.
+    """
+
+    kind: Kind
+    block_size: int
+    page_bytes: int
+    window: int = 0
+    shape: tuple[int, ...] = ()
+    mla: bool = False
+    request_blocks: int = 1
+
+
+def element_bytes(dtype: str, model_dtype: str) -> float:
+    """Bytes of one cache element. "auto" is the model's dtype."""
+    name = model_dtype if dtype == "auto" else dtype
+    return ELEMENT_BYTES.get(name.removeprefix("torch."), 1 if name.startswith("fp8") else 2)
+
+
+def bytes_per_token(layer: Layer, cache: Cache) -> int:
+    """Bytes of one token in one attention layer on one rank; 0 for a layer that keeps none.
+
+    kv_heads_rank * (head_dim + head_dim_v) * elem, kv_heads_rank = max(1, kv_heads // tp);
+    MLA: (kv_lora_rank + rope_dim) * elem once, never divided by tp.
+    """
+    if layer.kind in ("none", "shared", "linear"):
+        return 0
+    if layer.kind == "mla":
+        return latent_bytes(layer, cache)
+    heads = max(1, layer.kv_heads // cache.tp)
+    size = layer.head_dim + (layer.v_head_dim or layer.head_dim)
+    if cache.dtype in PACKED:
+        per_element, per_head = PACKED[cache.dtype]
+        return int(heads * (size * per_element + 2 * per_head))
+    return int(heads * size * element_bytes(cache.dtype, cache.model_dtype))
+
+
+def latent_bytes(layer: Layer, cache: Cache) -> int:
+    """Bytes of one token of an MLA layer, without its indexer. Sparse layers store any fp8 as fp8_ds_mla."""
+    if cache.dtype == "fp8_ds_mla" or (layer.index_dim and cache.dtype.startswith("fp8")):
+        return DS_MLA_BYTES
+    return int((layer.kv_lora_rank + layer.rope_dim) * element_bytes(cache.dtype, cache.model_dtype))
+
+
+def indexer_bytes(layer: Layer) -> int:
+    """Bytes of one token in the key cache of a sparse layer's indexer: fp8 keys and one fp32 scale per 128."""
+    return layer.index_dim + layer.index_dim // 128 * 4
+
+
+def state_bytes(state: LinearState, cache: Cache) -> int:
+    """Bytes of one request's state in one Mamba or linear-attention layer on one rank.
+
+    conv: conv_dim / tp * (kernel - 1 + speculative tokens) in the model's dtype; the groups of Mamba 2 are filled
+    up to tp. Recurrent: heads / tp * head_dim * state_size. (model_executor/layers/mamba/mamba_utils.py)
+    """
+    conv_dim = state.conv_dim
+    if state.kind == "mamba2" and state.num_groups % cache.tp:
+        conv_dim += 2 * (cache.tp - state.num_groups) * state.state_size
+    conv = conv_dim // cache.tp * (state.kernel - 1 + cache.num_speculative_tokens)
+    if state.kind == "lightning":
+        conv = 0
+    model = element_bytes("auto", cache.model_dtype)
+    recurrent = state.num_heads // cache.tp * state.head_dim * state.state_size
+    if state.kind == "mamba1":
+        recurrent = state.inner_size // cache.tp * state.state_size
+    elif state.kind == "short_conv":
+        recurrent = 0
+    return int(conv * model + recurrent * element_bytes(cache.ssm_dtype, cache.model_dtype))
+
+
+def ssm_dtype(model: Model) -> str:
+    """The dtype of the recurrent state where the launch does not say. "auto": the model's own.
+
+    Nemotron-H and Qwen3.5 read it from their config and default to fp32; KDA always uses fp32
+    (model_executor/models/config.py, mamba_utils.py).
+    """
+    kinds = {layer.state.kind for layer in model.layers if layer.state}
+    if "kda" in kinds or (model.model_type or "").startswith(("nemotron_h", "qwen3_5")):
+        return "float32"
+    return "auto"
+
+
+def attention_bytes(model: Model, cache: Cache) -> int:
+    """Bytes of one token in the widest attention layer: what the Mamba pages are aligned to."""
+    return max((bytes_per_token(layer, cache) for layer in model.layers), default=0)
+
+
+def hybrid_block_size(model: Model, cache: Cache) -> int:
+    """Tokens in an attention block so that its page holds at least one Mamba state.
+
+    block = a * cdiv(state, a * bytes_per_token), a = kernel alignment, at least the asked block size, 128 for MLA
+    (platforms/interface.py, _align_hybrid_block_size; 0.10.0 on).
+    """
+    states = [state_bytes(layer.state, cache) for layer in model.layers if layer.state]
+    token = attention_bytes(model, cache)
+    if not states or not token:
+        return cache.block_size
+    align = max(cache.kernel_block, cache.block_size, 128 if model.is_mla else 1)
+    return max(cache.block_size, align * cdiv(max(states), align * token))
+
+
+def specs(model: Model, cache: Cache) -> list[Spec]:
+    """The spec of each layer with a cache, in order of layers; an indexer follows its layer."""
+    block = hybrid_block_size(model, cache)
+    page = block * attention_bytes(model, cache)
+    out: list[Spec] = []
+    for layer in model.layers:
+        out += layer_specs(layer, replace(cache, block_size=block), page)
+    return out
+
+
+def layer_specs(layer: Layer, cache: Cache, page: int) -> list[Spec]:
+    if layer.kind in ("none", "shared"):
+        return []
+    if layer.state is not None:
+        blocks = cache.num_speculative_tokens + (2 if cache.mamba_mode == "align" else 1)
+        state = max(state_bytes(layer.state, cache), page)
+        return [Spec("mamba", cache.block_size, state, request_blocks=blocks)]
+    token, block = bytes_per_token(layer, cache), cache.block_size
+    if layer.kind == "mla":
+        latent = Spec("full", block, block * token, shape=(token,), mla=True)
+        index = indexer_bytes(layer)
+        return [latent, Spec("full", block, block * index, shape=(index,), mla=True)] if index else [latent]
+    kind: Kind = layer.kind if layer.kind in ("sliding", "chunked") else "full"  # type: ignore[assignment]
+    shape = (max(1, layer.kv_heads // cache.tp), layer.head_dim, layer.v_head_dim or layer.head_dim)
+    window = layer.window if kind != "full" else 0
+    return [Spec(kind, block, block * token, window, shape)]
+
+
+def stages(model: Model, cache: Cache, release: Version | None = None) -> list[list[Spec]]:
+    """The specs of each pipeline stage, in order."""
+    counts = cache.partition or PARTITION.at(release)(len(model.layers), cache.pp)
+    out, start = [], 0
+    for count in counts:
+        part = replace(model, layers=model.layers[start : start + count])
+        block = hybrid_block_size(model, cache)
+        page = block * attention_bytes(model, cache)
+        sized = replace(cache, block_size=block)
+        out.append([spec for layer in part.layers for spec in layer_specs(layer, sized, page)])
+        start += count
+    return out
+
+
+PARTITION: Rules[[int, int], list[int]] = Rules("partition")
+
+
+@PARTITION.since("≤0.6.0", source="vllm 0.7.3, distributed/utils.py, get_pp_indices")
+def last_takes_the_rest(num_layers: int, pp: int) -> list[int]:
+    """Layers of each stage: equal parts, the last stage takes the remainder."""
+    part = num_layers // pp
+    return [part] * (pp - 1) + [num_layers - part * (pp - 1)]
+
+
+@PARTITION.since("0.8.0", source="vllm 0.8.5 to 0.32.0, distributed/utils.py, get_pp_indices")
+def spread_before_the_last(num_layers: int, pp: int) -> list[int]:
+    """Layers of each stage: the remainder is spread over the stages before the last, from the back."""
+    counts = [num_layers // pp] * pp
+    for i in range(2, num_layers % pp + 2):
+        counts[-i] += 1
+    return counts
+
+
+def cdiv(a: int, b: int) -> int:
+    """a / b, rounded up."""
+    return -(-a // b)
+
+
+WINDOW_TOKENS: Rules[[Cache], int] = Rules("window_tokens")
+
+
+@WINDOW_TOKENS.since("≤0.8.0", source="vllm 0.25.1, v1/kv_cache_interface.py, SlidingWindowSpec")
+def one_batch(cache: Cache) -> int:
+    """Tokens that a window keeps beside itself: one batch."""
+    return cache.max_num_batched_tokens
+
+
+@WINDOW_TOKENS.since("0.26.0", source="vllm 0.26.0, config/vllm.py, max_in_flight_tokens")
+def batches_in_flight(cache: Cache) -> int:
+    """Every batch in flight may still hold its tokens: 2 with async scheduling."""
+    return cache.max_num_batched_tokens * cache.in_flight
+
+
+MAMBA_BLOCKS: Rules[[Spec, Cache, int], int] = Rules("mamba_blocks")
+
+
+@MAMBA_BLOCKS.since("≤0.9.1", source="vllm 0.11.0, v1/kv_cache_interface.py, MambaSpec")
+def one_state(spec: Spec, cache: Cache, length: int) -> int:
+    """Blocks of one request: one state."""
+    return 1
+
+
+@MAMBA_BLOCKS.since("0.11.1", source="vllm 0.12.0 and 0.14.0, v1/kv_cache_interface.py, MambaSpec")
+def state_a_block(spec: Spec, cache: Cache, length: int) -> int:
+    """cdiv(L, mamba_block); the block is L unless prefix caching sets it to the attention block."""
+    return 1 if cache.mamba_mode == "none" else cdiv(length, spec.block_size)
+
+
+@MAMBA_BLOCKS.since("0.15.0", source="vllm 0.16.0 to 0.33.0, v1/kv_cache_interface.py, MambaSpec")
+def states_by_mode(spec: Spec, cache: Cache, length: int) -> int:
+    """none: 1 + speculative tokens; align: 2 + speculative tokens; all: one a block of tokens."""
+    return cdiv(length, spec.block_size) if cache.mamba_mode == "all" else spec.request_blocks
+
+
+@MAMBA_BLOCKS.since("0.32.0", source="vllm 0.32.0, v1/kv_cache_interface.py, MambaSpec")
+def states_without_all(spec: Spec, cache: Cache, length: int) -> int:
+    """As before, but the mode "all" no longer counts more than one."""
+    return spec.request_blocks
+
+
+def request_blocks(spec: Spec, cache: Cache, length: int, release: Version | None) -> int:
+    """Blocks of ``spec`` that one request of ``length`` tokens may hold.
+
+    full: cdiv(cdiv(L, dcp), block); sliding: cdiv(min(W - 1 + X, L), block) + 1;
+    chunked: cdiv(min(C + X, L), block); X is WINDOW_TOKENS.
+    """
+    if spec.kind == "mamba":
+        return MAMBA_BLOCKS.at(release)(spec, cache, length)
+    if spec.kind == "full":
+        return cdiv(cdiv(length, cache.dcp), spec.block_size)
+    extra = WINDOW_TOKENS.at(release)(cache)
+    if spec.kind == "chunked":
+        return cdiv(min(spec.window + extra, length), spec.block_size)
+    return cdiv(min(spec.window - 1 + extra, length), spec.block_size) + 1
+
+
+def token_bytes(layers: Sequence[Spec]) -> int:
+    """Bytes that one more token takes in all the full-attention layers of a rank together."""
+    return sum(spec.page_bytes // spec.block_size for spec in layers if spec.kind == "full")

@@ -1,0 +1,115 @@
+"""The bundled catalogue: one TOML file a model in data/, named after it. Nothing is read before asked for."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ullage.core.model import Model
+from ullage.core.tables import decode
+from ullage.models.config import from_config
+
+#: Endings that change how weights are stored, and nothing of the attention's shape.
+_VARIANT = re.compile(
+    r"[-_.](?:"
+    r"(?:unsloth-)?bnb-?(?:4|8)-?bit|gptq(?:-int[48]|-[48]bit)?|awq(?:-int4|-4bit|-marlin)?|auto-?round"
+    r"|(?:nv|mx)?fp[48](?:-(?:dynamic|block|kv))?|dynamic|block|int[48](?:mix)?|int[48]-int[48]mix|[48]-?bit"
+    r"|w\d{1,2}a\d{1,2}|quantized|bf16|fp16|marlin|mtp|hf|mlx|exl[23]|gguf|q[2-8](?:_k(?:_[sml])?)?"
+    r")$",
+    re.IGNORECASE,
+)
+_HUB_CACHE = re.compile(r"(?:^|/)models--([\w.-]+?)--([\w.-]+)(?:/|$)")
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}")
+
+
+class Row(Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of data/. ``config`` holds the keys of config.json that bear on shapes; ``same_as`` names another
+    model of the catalogue whose config holds here too, with ``config`` laid over it; ``side`` is modelopt's
+    hf_quant_config.json."""
+
+    id: str
+    source: str
+    checkpoint_bytes: int | None = None
+    parameters: int | None = None
+    same_as: str | None = None
+    config: dict[str, object] = {}
+    side: dict[str, object] | None = None
+
+
+def find(model: str) -> Model | None:
+    """The model of an id, of a bare name, or of a path whose last part is one; letter case does not matter.
+
+    The copy of another owner, and a quantised variant ("-FP8", "-AWQ", ...) of a model that is known, come back
+    with the known shape and without quantisation, bytes and KV scheme; ``source`` says so.
+    """
+    owner, name = split(model)
+    if not name:
+        return None
+    row = _row(name.lower())
+    if row is not None:
+        same = owner is None or row.id.lower() == f"{owner}/{name}".lower()
+        return _model(row) if same else _shape_only(row, model, f"same name as {row.id}")
+    base = name
+    while (shorter := _VARIANT.sub("", base)) != base:
+        base = shorter
+        row = _row(base.lower())
+        if row is not None:
+            return _shape_only(row, model, f"a variant of {row.id}")
+    return None
+
+
+def split(model: str) -> tuple[str | None, str]:
+    """(owner, name) of an id or path; the owner is None for a bare name or a path, name "" where there is none.
+
+    >>> split("/models/Kimi-K2.5/")
+    (None, 'Kimi-K2.5')
+    >>> split("/cache/hub/models--Qwen--Qwen3-8B/snapshots/abc")
+    ('Qwen', 'Qwen3-8B')
+    """
+    text = model.strip()[-1024:].replace("\\", "/").rstrip("/")
+    cached = _HUB_CACHE.search(text)
+    if cached:
+        return cached[1], cached[2]
+    parts = text.split("/")
+    name = parts[-1] if _NAME.fullmatch(parts[-1]) else ""
+    return (parts[0] if len(parts) == 2 and _NAME.fullmatch(parts[0]) else None), name
+
+
+def ids() -> list[str]:
+    """Every id of the catalogue: reads all of it, so for lists and tests only."""
+    names = sorted(
+        path.name for path in (files("ullage.models") / "data").iterdir() if path.name.endswith(".toml")
+    )
+    return [row.id for name in names if (row := _row(name.removesuffix(".toml"))) is not None]
+
+
+@cache
+def _row(name: str) -> Row | None:
+    path = files("ullage.models") / "data" / f"{name}.toml"
+    return decode(path, Row) if path.is_file() else None
+
+
+def _config(row: Row, depth: int = 4) -> dict[str, object]:
+    base = _row(split(row.same_as)[1].lower()) if row.same_as and depth else None
+    return {**(_config(base, depth - 1) if base else {}), **row.config}
+
+
+@cache
+def _model(row_id: Row) -> Model:
+    model = from_config(_config(row_id), id=row_id.id, source=f"catalogue: {row_id.source}", side=row_id.side)
+    return replace(model, checkpoint_bytes=row_id.checkpoint_bytes, parameters=row_id.parameters)
+
+
+def _shape_only(row: Row, asked: str, because: str) -> Model:
+    return replace(
+        _model(row),
+        id=asked.strip()[-1024:],
+        source=f"catalogue: {because}, shape only; quantisation and size of the files unknown",
+        quantization=None,
+        kv_quantization=None,
+        checkpoint_bytes=None,
+    )

