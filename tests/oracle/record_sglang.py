@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib
 import importlib.util
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -155,7 +157,7 @@ KEPT: dict[str, Any] = {
     "speculative_num_draft_tokens": None, "swa_full_tokens_ratio": 0.8, "mamba_full_memory_ratio": None,
     "disable_hybrid_swa_memory": False, "disable_radix_cache": False, "disable_overlap_schedule": False,
     "mamba_ssm_dtype": None, "nsa_prefill_backend": None, "nsa_decode_backend": None, "dsa_prefill_backend": None,
-    "dsa_decode_backend": None, "mamba_scheduler_strategy": "no_buffer", "enable_piecewise_cuda_graph": False,
+    "dsa_decode_backend": None, "mamba_strategy": "no_buffer", "enable_piecewise_cuda_graph": False,
     "disable_piecewise_cuda_graph": False, "disable_cuda_graph": False, "cuda_graph_backend": None,
     "prefill_graph_backend": None, "prefill_graph_max_bs": None, "prefill_graph_bs": None,
 }  # fmt: skip
@@ -216,19 +218,31 @@ def model_config(oracle: Any, args: Any) -> Any:
     return oracle.model_config_of(args)
 
 
+def show_extra_buffer(args: Any, extra: bool) -> None:
+    """Let the oracle's stand-in for the runtime namespaces (0.5.16 and later) answer what the release's own
+    method answers; it would say False to every ``enable_...`` that is no plain argument."""
+    if hasattr(args, "resolved_dict"):
+        resolved = type(args).resolved_dict
+        type(args).resolved_dict = lambda self: {**resolved(self), "enable_mamba_extra_buffer": extra}
+
+
 def answer(oracle: Any, release: str, question: Question, models: Path, scratch: Path) -> dict[str, Any]:
     gpu, model, flags, avail, draft_layers, stage_layers = question
     argv = [model_folder(models, scratch, f[1:]) if f.startswith("@") else f for f in flags.split()]
     sys.argv = ["sglang", *argv]
     args, view = resolve(oracle, model_folder(models, scratch, model), argv)
     full = args.resolved_dict() if hasattr(args, "resolved_dict") else vars(args)
-    view.setdefault("mamba_scheduler_strategy", full.get("mamba_scheduler_strategy"))
+    strategy = full.get("mamba_radix_cache_strategy") or full.get("mamba_scheduler_strategy")
+    view["mamba_strategy"] = strategy
+    show_extra_buffer(args, str(strategy).startswith("extra_buffer") and not view.get("disable_radix_cache"))
     out: dict[str, Any] = {"resolved": condensed(view)}
     view["_draft_layers"] = draft_layers
     config = model_config(oracle, args)
     out["context_len"] = config.context_len
     if stage_layers is not None:
         config.num_hidden_layers = stage_layers
+    if (full.get("attn_dp_size") or 1) > 1:  # 0.5.21 and later resolve the flag away
+        view |= {"enable_dp_attention": True, "dp_size": full["attn_dp_size"]}
     tp, dp = view.get("tp_size", 1), view.get("dp_size", 1) if view.get("enable_dp_attention") else 1
     major = tuple(int(x) for x in release.split(".post")[0].split("."))
     sizer = oracle.size_new if major >= (0, 5, 16) else oracle.size_old
@@ -262,12 +276,25 @@ def forked(oracle: Any, release: str, question: Question, models: Path, scratch:
     return json.loads(text) if text else {"error": "no answer"}
 
 
+def served(opt: argparse.Namespace, release: str, model: str) -> bool:
+    """True if the release has code for the model's architecture: what it says of another one means nothing."""
+    path = Path(opt.models) / f"{model}.json"
+    names = json.loads(path.read_text()).get("architectures") or [""] if path.exists() else [""]
+    return re.search(rf"\b{names[0]}\b", model_code(str(Path(opt.wheels) / release))) is not None
+
+
+@functools.cache
+def model_code(wheel: str) -> str:
+    files = sorted((Path(wheel) / "sglang" / "srt" / "models").glob("*.py"))
+    return "\n".join(file.read_text(errors="replace") for file in files)
+
+
 def work(opt: argparse.Namespace) -> None:
     """One release and one GPU class: a line of JSON a question on stdout."""
     release, gpu = opt.work
     out = os.fdopen(os.dup(1), "w")
-    for path in reversed(opt.site):
-        sys.path.insert(0, path)
+    # beside this file lie folders named like the engines: they must not be taken for packages
+    sys.path[:] = [*opt.site, *(path for path in sys.path if Path(path or ".") != Path(__file__).parent)]
     oracle = load_oracle(opt.oracle)
     mib, capability, _ = GPUS[gpu]
     cap = tuple(int(x) for x in capability.split("."))
@@ -279,7 +306,7 @@ def work(opt: argparse.Namespace) -> None:
             with contextlib.suppress(Exception):
                 importlib.import_module(f"sglang.{name}")
     for question in QUESTIONS:
-        if question[0] == gpu:
+        if question[0] == gpu and served(opt, release, question[1]):
             found = forked(oracle, release, question, Path(opt.models), scratch)
             print(json.dumps({"question": question, **found}), file=out, flush=True)
 

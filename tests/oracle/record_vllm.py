@@ -22,7 +22,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ class Build:
     prefix: bool = False
     hybrid: bool = True
     arch: str | None = None
-    extra: dict[str, str] = field(default_factory=dict)
+    ssm: str | None = None
 
 
 def usual(*lengths: int, budgets: tuple[int, ...] = (20 * GB, 3_333_333_333, 400_000_000)) -> tuple[Ask, ...]:
@@ -122,12 +122,13 @@ BUILDS = (
     Build(KIMI, usual(65536), tp=8, dcp=4, block=64),
     Build("deepseek-ai--DeepSeek-V2-Lite", usual(32768), tp=2, block=64),
     Build("moonshotai--Kimi-K2-Instruct", usual(131072), tp=16, block=64),
-    Build(GRANITE, usual(131072), tp=2),
-    Build(GRANITE, usual(131072), tp=2, prefix=True),
-    Build(GRANITE, usual(131072), tp=4, kv="fp8"),
-    Build(NEXT, usual(131072), tp=4),
-    Build(NEXT, usual(131072), tp=2, prefix=True),
-    Build(NEXT, usual(262144), tp=2, kv="fp8"),
+    Build(GRANITE, usual(131072), tp=2, ssm="auto"),
+    Build(GRANITE, usual(131072), tp=2, prefix=True, ssm="auto"),
+    Build(GRANITE, usual(131072), tp=4, kv="fp8", ssm="auto"),
+    Build(GRANITE, usual(131072), tp=2, ssm="float32"),
+    Build(NEXT, usual(131072), tp=4, ssm="auto"),
+    Build(NEXT, usual(131072), tp=2, prefix=True, ssm="auto"),
+    Build(NEXT, usual(262144), tp=2, kv="fp8", ssm="float32"),
     Build("nvidia--Nemotron-H-56B-Base-8K", usual(8192), tp=8),
 )  # fmt: skip
 
@@ -157,7 +158,7 @@ def pristine() -> Callable[[], None]:
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
     sizes = CPUAttentionBackend.__dict__["get_supported_kernel_block_sizes"]
-    batches = VllmConfig.__dict__["max_concurrent_batches"]
+    batches = VllmConfig.max_concurrent_batches
 
     def undo() -> None:
         CPUAttentionBackend.get_supported_kernel_block_sizes = sizes
@@ -191,6 +192,7 @@ def answer_build(oracle: Any, build: Build, path: Path) -> dict[str, Any]:
         try:
             directory = oracle.model_dir(args.config, args, keep, [])
             torch, cfg = oracle.build(args, directory)
+            as_on_a_gpu(oracle, cfg, args, build)
             cfg.cache_config.kv_cache_layout = args.layout
             stages, weights = [], []
             for stage in range(build.pp):
@@ -206,6 +208,7 @@ def answer_build(oracle: Any, build: Build, path: Path) -> dict[str, Any]:
         row |= {
             "vllm": vllm.__version__.split("+")[0],
             "resolved_block": cfg.cache_config.block_size,
+            "ssm": cfg.cache_config.mamba_ssm_cache_dtype,
             "mamba_mode": getattr(cfg.cache_config, "mamba_cache_mode", None),
             "derived_length": cfg.model_config.max_model_len,
             "weights": weights,
@@ -213,6 +216,17 @@ def answer_build(oracle: Any, build: Build, path: Path) -> dict[str, Any]:
         }
         row["answers"] = [answer(cfg, args, stages, ask) for ask in build.asks]
     return row
+
+
+def as_on_a_gpu(oracle: Any, cfg: Any, args: argparse.Namespace, build: Build) -> None:
+    """The CPU platform stores recurrent states in fp32; a GPU keeps what the model and the user say."""
+    if build.ssm is None:
+        return
+    cfg.cache_config.mamba_ssm_cache_dtype = build.ssm
+    cfg.cache_config.block_size = build.block
+    cfg.cache_config.mamba_page_size_padded = None
+    cfg.cache_config.mamba_block_size = None
+    oracle.align_mamba(cfg, args)
 
 
 def answer(cfg: Any, args: argparse.Namespace, stages: list[dict[str, Any]], ask: Ask) -> dict[str, Any]:
@@ -248,13 +262,17 @@ def answer(cfg: Any, args: argparse.Namespace, stages: list[dict[str, Any]], ask
 
 def folded(specs: list[Any]) -> list[list[Any]]:
     """Specs in order of layers, equal neighbours folded: [count, description]."""
+    return run_lengths([described(spec) for spec in specs])
+
+
+def run_lengths(rows: list[dict[str, Any]]) -> list[list[Any]]:
+    """Equal neighbours folded: [count, row]."""
     out: list[list[Any]] = []
-    for spec in specs:
-        text = described(spec)
-        if out and out[-1][1] == text:
+    for row in rows:
+        if out and out[-1][1] == row:
             out[-1][0] += 1
         else:
-            out.append([1, text])
+            out.append([1, row])
     return out
 
 
@@ -312,7 +330,9 @@ def defaults() -> None:
         gpu = PretendedGpu(name, total, family)
         arg_utils.current_platform = gpu
         tokens, seqs = arg_utils.EngineArgs.get_batch_defaults(1)
-        batch.append([name, total, tokens[UsageContext.OPENAI_API_SERVER], seqs[UsageContext.OPENAI_API_SERVER]])
+        batch.append(
+            [name, total, tokens[UsageContext.OPENAI_API_SERVER], seqs[UsageContext.OPENAI_API_SERVER]]
+        )
     platforms.current_platform = PretendedGpu("", 0, 90)
     for family in (90, 100):
         platforms.current_platform = PretendedGpu("", 0, family)
@@ -354,7 +374,13 @@ def write(path: Path, text: str) -> None:
 def planner(releases: list[str]) -> None:
     """Records planner.jsonl, one process a release: each loads another version of the same modules."""
     script = Path(__file__).with_name("vllm_planner.py")
-    out = []
+    import vllm_planner
+
+    out = [
+        json.dumps(
+            {"models": {n: run_lengths(rows) for n, rows in vllm_planner.MODELS.items()}}, separators=(",", ":")
+        )
+    ]
     for pair in releases:
         release, _, directory = pair.partition("=")
         done = subprocess.run(

@@ -166,10 +166,17 @@ GEMMA = ([{"kind": "sliding", "block": 16, "heads": 8, "size": 256, "window": 10
 OSS = [{"kind": "sliding", "block": 16, "heads": 4, "size": 64, "window": 128},
        {"kind": "full", "block": 16, "heads": 4, "size": 64}] * 12  # fmt: skip
 OSS_DRAFT = [*OSS, {"kind": "full", "block": 16, "heads": 4, "size": 64}]
-UNEVEN = [{"kind": "full", "block": 16, "heads": 8}] * 7 + [{"kind": "sliding", "block": 16, "heads": 8, "window": 512}] * 10
+UNEVEN = [{"kind": "full", "block": 16, "heads": 8}] * 7 + [
+    {"kind": "sliding", "block": 16, "heads": 8, "window": 512}
+] * 10
 TWO_SIZES = [{"kind": "full", "block": 16, "heads": 8}] * 20 + [{"kind": "full", "block": 16, "heads": 4}] * 2
-HALF_PAGE = [{"kind": "full", "block": 16, "heads": 8}] * 6 + [{"kind": "sliding", "block": 16, "heads": 4, "window": 512}] * 12
-SCOUT = ([{"kind": "chunked", "block": 16, "heads": 8, "window": 8192}] * 3 + [{"kind": "full", "block": 16, "heads": 8}]) * 12
+HALF_PAGE = [{"kind": "full", "block": 16, "heads": 8}] * 6 + [
+    {"kind": "sliding", "block": 16, "heads": 4, "window": 512}
+] * 12
+SCOUT = (
+    [{"kind": "chunked", "block": 16, "heads": 8, "window": 8192}] * 3
+    + [{"kind": "full", "block": 16, "heads": 8}]
+) * 12
 HYBRID = [{"kind": "mamba", "block": 32768, "state": 265_000, "padded": 528 * 2048}] * 36 + [
     {"kind": "full", "block": 528, "heads": 4, "size": 128}] * 4  # fmt: skip
 MODELS = {

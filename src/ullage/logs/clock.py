@@ -15,7 +15,8 @@ _MONTH_NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "
 _MONTHS = {name: number for number, name in enumerate(_MONTH_NAMES, 1)}
 _STAMP = re.compile(
     r"(?:(?P<year>\d{4})-)?(?:(?P<month>\d\d)-(?P<day>\d\d)|(?P<mon>[A-Z][a-z]{2}) +(?P<mday>\d\d?)"
-    r"|(?P<mmdd>\d{3,4}))[T ](?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)(?P<fraction>[.,]\d+)?(?P<zone>Z|[+-]\d\d:?\d\d)?"
+    r"|(?P<mmdd>\d{3,4}))[T ](?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)(?P<fraction>[.,]\d+)?"
+    r"(?P<zone>Z|[+-]\d\d:?\d\d)?"
 )
 
 

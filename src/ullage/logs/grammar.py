@@ -42,9 +42,10 @@ class LineRow(Struct, frozen=True, forbid_unknown_fields=True):
     ``kind``: *figures* (each named group is a figure of that name; "x_gib__mib" is printed in MiB), *begin* (a
     new start; group ``version``), *stage*, *note* (groups become fields), *ready*, *served* (groups are fields
     of Served), *stopped* (somebody asked for it), *failure*.
-    ``stage`` is the phase that the line belongs to; ``then`` the phase that is open after it. ``least``
-    (failure): the earliest phase in which it can happen, which is also its phase where nothing else tells one.
-    Rows of the kinds figures, note and stopped are looked for in the exceptions of a traceback too.
+    ``stage`` is the phase that the line belongs to (figures without one belong to whatever is open); ``then``
+    the phase that is open after it. ``least`` (failure): the earliest phase in which it can happen, which is
+    also its phase where nothing else tells one. Rows of the kinds figures, note and stopped are looked for in
+    the exceptions of a traceback too.
     ``weak`` (begin): a line that each process of one start prints; it begins a run only when the same process
     prints it again. ``cascade``: printed because something else failed. ``container``: the head of a traceback
     that decides itself. ``hang``: shows that nothing moves. ``scan = false`` keeps a routine line out of the

@@ -14,7 +14,7 @@ from ullage.core.run import Line, Source
 from ullage.logs.prefixes import Piece
 from ullage.logs.trace import BEGINS, OpenTrace, exception_of, is_bar, is_frame
 
-MAX_HELD = 2000
+MAX_HELD = 500
 MAX_HELD_BYTES = 8 << 20
 MAX_NESTED = 16
 _MAY_HEAD = ("ERROR", "CRITICAL", "WARNING")
@@ -41,7 +41,7 @@ class _Slot:
         trace = self.open.trace()
         if not (trace.frames or trace.exception):
             return Line(text, self.source, time, rank, level, where)
-        if text.lstrip(" |+").startswith((BEGINS, "Exception Group")) and trace.exception:
+        if trace.exception and text.lstrip(" |+").startswith((BEGINS, "Exception Group", 'File "')):
             text = trace.text.split("\n", 1)[0]
         return Line(text, self.source, time, rank, level, where, trace)
 
@@ -59,7 +59,7 @@ class Joiner:
         slot = _Slot(piece, source)
         if not self._absorbed(slot):
             self._held.append(slot)
-        self._bytes += len(piece.text)
+            self._bytes += len(piece.text)
 
     def idle(self, piece: Piece) -> bool:
         """True where ``piece`` is a plain line and nothing is open: it may pass without being fed."""
@@ -74,8 +74,9 @@ class Joiner:
                 if len(held) <= MAX_HELD and self._bytes <= MAX_HELD_BYTES:
                     return
                 self._close(held[0])
-            yield held.popleft().line()
-        self._bytes = 0
+            slot = held.popleft()
+            self._bytes -= len(slot.piece.text)
+            yield slot.line()
 
     def close(self) -> Iterator[Line]:
         for slot in list(self._held):
@@ -99,7 +100,7 @@ class Joiner:
         rank = piece.rank
         owner: _Key = (piece.stream, rank.process, rank.pid) if rank.process or rank.pid else ()
         if piece.head and piece.where is not None:
-            return self._record(slot, (*owner, "record"))
+            return self._record(slot, owner)
         if piece.head:
             self._end_complete(piece, owner)
         elif owner:
@@ -109,9 +110,13 @@ class Joiner:
         self._open(slot, owner)
         return False
 
-    def _record(self, slot: _Slot, key: _Key) -> bool:
+    def _record(self, slot: _Slot, owner: _Key) -> bool:
         """A line with a whole vLLM head: it belongs to the record before it if file and line number agree."""
         self._end_complete(slot.piece, ())
+        stderr = self._owned.get(owner)
+        if stderr is not None and stderr.open is not None and stderr.open.complete:
+            self._close(stderr)
+        key: _Key = (slot.piece.stream, *owner, "record")
         before, text = self._owned.get(key), slot.piece.text
         if before is not None:
             same = before.where == slot.piece.where

@@ -16,13 +16,14 @@ from ullage.core.run import Line
 from ullage.core.run import Source as Place
 from ullage.logs.join import Joiner
 from ullage.logs.prefixes import NOBODY, Peeler, Piece
-from ullage.logs.scan import MAX_LINE, Block, Scan
+from ullage.logs.scan import HALF_LINE, MAX_LINE, Block, Scan, shortened
 from ullage.logs.source import Source, open_source
 from ullage.logs.trace import is_bar
 
 Progress = Callable[[int, int | None], None]
 TRY_LINES = 200  # a file has timestamps if one of its first lines has
 _MAX_PARTIAL = 64
+_NOT_TEXT = bytes(b for b in range(256) if b >= 127 or (b < 32 and b not in b"\t\n\r\x1b"))
 _GLUED = re.compile(
     r"(?<=.)(?=\[20\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?(?: [A-Z_]*[A-Z]P\d+)*\] )"
     r"|(?<=.)(?<!\) )(?=\([A-Z][\w. =-]* pid=\d+\) (?:INFO|WARNING|ERROR|DEBUG|CRITICAL) \d\d-\d\d \d\d:)"
@@ -49,8 +50,8 @@ def read(
 def lines_of(text: str, file: str = "log") -> list[Line]:
     """The Lines of a text, as ``read`` would give them for a file of that name."""
     reader = _FileReader(file)
-    block = Block(1, text.encode("utf-8", "surrogateescape"))
-    return list(chain(reader.lines([block]), reader.close()))
+    blocks = [Block(1, text.encode("utf-8", "surrogateescape"))] if text else []
+    return list(chain(reader.lines(blocks), reader.close()))
 
 
 class LineReader:
@@ -75,11 +76,13 @@ class LineReader:
 
     @property
     def notes(self) -> list[str]:
-        return [
-            note
-            for source, scan, reader in zip(self._sources, self._scans, self._readers, strict=True)
-            for note in (*source.notes, *scan.notes(), *reader.notes())
-        ]
+        found: list[str] = []
+        for source, scan, reader in zip(self._sources, self._scans, self._readers, strict=True):
+            found += [*source.notes, *scan.notes(), *reader.notes()]
+            if cut := scan.num_cut + reader.num_cut:
+                lines = "1 line was" if cut == 1 else f"{cut:,} lines were"
+                found.append(f"{source.name}: {lines} longer than {MAX_LINE >> 10} KiB and cut")
+        return found
 
     def __iter__(self) -> Iterator[Line]:
         files = [self._file(i) for i in range(len(self._sources))]
@@ -123,23 +126,21 @@ class _FileReader:
         self._peeler = Peeler()
         self._joiner = Joiner()
         self._partial: dict[str, tuple[Piece, list[str]]] = {}
-        self._undecodable = self._nul = self._cut = 0
+        self.num_cut = 0
+        self._number = self._bytes = self._not_text = 0
 
     def notes(self) -> list[str]:
-        found = []
-        if self._cut:
-            found.append(f"{self._file}: {self._cut:,} lines longer than 64 KiB were cut")
-        if self._nul:
-            found.append(f"{self._file}: {self._nul:,} lines hold NUL bytes")
-        if self._undecodable:
-            found.append(f"{self._file}: {self._undecodable:,} lines are not UTF-8 text")
-        return found
+        if not self._not_text:
+            return []
+        share = max(1, round(100 * self._not_text / max(1, self._bytes)))
+        return [f"{self._file}: {share} % of the bytes are not text"]
 
     def lines(self, blocks: Iterable[Block]) -> Iterator[Line]:
         joiner, peeler, file = self._joiner, self._peeler, self._file
         for block in blocks:
             data = block.data.removesuffix(b"\n")
             for number, raw in enumerate(data.split(b"\n"), block.line):
+                self._number = number
                 for piece in self._pieces(peeler, self._text(raw)):
                     place = Place(file, number)
                     if joiner.idle(piece):
@@ -150,27 +151,31 @@ class _FileReader:
 
     def close(self) -> Iterator[Line]:
         for piece, parts in self._partial.values():
-            self._joiner.feed(piece._replace(text="".join(parts)), Place(self._file, 0))
+            self._joiner.feed(piece._replace(text="".join(parts)), Place(self._file, self._number))
         self._partial.clear()
         yield from self._joiner.close()
 
     def _text(self, raw: bytes) -> str:
+        self._bytes += len(raw)
         if len(raw) > MAX_LINE:
-            raw, self._cut = raw[:MAX_LINE], self._cut + 1
+            self.num_cut += b"\r" not in raw[-HALF_LINE:]
+            raw = shortened(raw)
         try:
             text = raw.decode()
         except UnicodeDecodeError:
-            text, self._undecodable = raw.decode(errors="backslashreplace"), self._undecodable + 1
+            text = raw.decode(errors="backslashreplace")
+            self._not_text += len(raw) - len(raw.translate(None, _NOT_TEXT))
         if "\0" in text:
-            text, self._nul = text.replace("\0", ""), self._nul + 1
-        return text.rstrip("\r")
+            self._not_text += text.count("\0")
+            text = text.replace("\0", "")
+        return text
 
     def _pieces(self, peeler: Peeler, text: str) -> Iterator[Piece]:
         """The messages in one physical line."""
         for piece in peeler.pieces(text):
             for whole in self._whole(piece):
                 inner = whole.text
-                if "\r" in inner or "[20" in inner or " pid=" in inner or "%|" in inner or "it]" in inner:
+                if "\r" in inner or "[20" in inner or " pid=" in inner or (".py:" in inner and not whole.head):
                     yield from _parts(peeler, whole)
                 else:
                     yield whole
@@ -202,8 +207,16 @@ def _parts(peeler: Peeler, piece: Piece) -> list[Piece]:
                 part = part._replace(time=part.time or piece.time, stream=part.stream or piece.stream)
             if part.rank == NOBODY:
                 part = part._replace(rank=piece.rank)
-            if found and is_bar(found[-1].text) and is_bar(part.text):
+            if found and _overwritten(found[-1].text, part):
                 found.pop()
             if part.text.strip():
                 found.append(part)
     return found or [piece._replace(text="")]
+
+
+def _overwritten(before: str, part: Piece) -> bool:
+    """True if ``before`` is a bar that ``part`` redraws, or what VLLM_LOGGING_PREFIX puts before a head."""
+    if is_bar(part.text) and is_bar(before):
+        return True
+    free = len(before) <= 64 and before[-1] in " ])}>|:-" and not is_bar(before)
+    return free and part.head and part.where is not None

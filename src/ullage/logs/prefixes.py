@@ -23,7 +23,8 @@ ANSI = re.compile(
 )
 #: Ray's mark behind a line that several workers printed
 _REPEATED = re.compile(r" \[repeated \d+x across (?:all nodes|cluster)\].*$")
-_RANKS = re.compile(r"(?:^|[ _])(DP|PP|TP|EP)(\d{1,6})(?=$|[ _])")
+_RANKS = re.compile(r"(?:^| )(DP|PP|TP|EP)(\d{1,6})\b")  # not the 1 of "MOE_DP1"
+_PROCESS_RANKS = re.compile(r"[ _](DP|PP|TP|EP)(\d{1,6})(?=$|[ _])")
 _WORLD = re.compile(r"rank=(\d{1,6})")
 _LEVELS = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL", "D": "DEBUG", "V": "DEBUG"}
 
@@ -115,9 +116,10 @@ NOBODY = Rank()
 def _rank(process: str, pid: str, ranks: str, world: str, gpu: str) -> Rank:
     """The rank behind the groups of a prefix. A global rank and a device number name the process only:
     which tensor-parallel rank they are depends on the sizes of the other groups."""
-    numbers = {name.lower(): int(n) for name, n in _RANKS.findall(ranks or process)}
-    if (found := _WORLD.search(process)) is not None:
-        numbers["tp"] = int(found[1])  # vLLM 0.6.5 to 0.10.0: "VllmWorker rank=3", before workers knew PP
+    found = _RANKS.findall(ranks) if ranks else _PROCESS_RANKS.findall(process)
+    numbers = {name.lower(): int(n) for name, n in found}
+    if (world_rank := _WORLD.search(process)) is not None:
+        numbers["tp"] = int(world_rank[1])  # vLLM 0.6.5 to 0.10.0: "VllmWorker rank=3", before workers knew PP
     name = process or (f"rank{int(world)}" if world else f"cuda:{gpu}" if gpu else "")
     return Rank(process=name, pid=int(pid) if pid else None, **numbers)
 
@@ -137,7 +139,7 @@ class Peeler:
         if "[repeated " in line:
             line = _REPEATED.sub("", line)
         groups: dict[str, str] = {}
-        head, rest = self._peel(line, groups)
+        head, rest = self._peel(line.rstrip("\r"), groups)
         texts = [rest]
         if not head and rest[:1] == "{" and rest[-1:] == "}":
             opened = _unwrapped(rest, groups)
@@ -195,6 +197,8 @@ class Peeler:
 _TEXT_KEYS = ("log", "message", "msg", "textPayload", "short_message", "MESSAGE", "line", "body", "event")
 _TIME_KEYS = ("time", "timestamp", "@timestamp", "ts", "date")
 _LEVEL_KEYS = ("level", "severity", "levelname")
+_TRACE_KEYS = ("exc_info", "exception", "stack_trace", "stacktrace", "exc_text")
+_DOCKER_SPLITS_AT = 16_000  # docker's json-file cuts at 16 KiB; a part that is not the last has no line break
 _STREAM_KEYS = ("pod", "container_name", "container", "pod_name", "host", "hostname")
 
 
@@ -216,6 +220,9 @@ def _unwrapped(line: str, groups: dict[str, str], depth: int = 3) -> str | None:
         value = next((record[key] for key in keys if isinstance(record.get(key), str)), None)
         if value is not None and name not in groups:
             groups[name] = value
+    if "stream" in record and len(text) >= _DOCKER_SPLITS_AT and not text.endswith("\n"):
+        groups["partial"] = "P"
+    text += "".join("\n" + record[key] for key in _TRACE_KEYS if isinstance(record.get(key), str))
     inner = text.strip()
     if depth > 1 and inner[:1] == "{" and inner[-1:] == "}":
         return _unwrapped(inner, groups, depth - 1) or text

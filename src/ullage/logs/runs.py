@@ -96,11 +96,14 @@ class RunBuilder:
             self._keep(self.refine_failure(replace(event, at=at), line))
             self.moved = True
             return
+        anywhere = row is not None and row.kind == "figures" and row.stage is None
+        if anywhere and isinstance(event, Figure):
+            event = replace(event, stage=self.open_phase(line) or event.stage)
         for refined in self.refine(event, line):
             self._keep(refined)
         if row is not None and row.kind not in ("begin", "note"):
             self.moved = True
-        phase = (row.then if row is not None else None) or event.phase
+        phase = None if anywhere else (row.then if row is not None else None) or event.phase
         if phase is not None and not isinstance(event, Served):
             self._advance(line.rank.label, phase)
 

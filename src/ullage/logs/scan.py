@@ -3,8 +3,8 @@
 Up to ``WHOLE_BYTES`` every line comes through. Of a longer log: the first ``HEAD_BYTES`` (behind the first
 ``EVERY_LINE_BYTES`` of them, one line of each run of routine lines), the last ``TAIL_BYTES``, and between them
 the neighbourhoods of lines that hold a phrase: ``BEFORE`` lines before it, and after it as long as a traceback
-goes on. At most ``MIDDLE_BYTES`` of these from the beginning of the middle and as many from its end are kept, so
-that a million tracebacks take bounded memory and time.
+goes on. At most ``MIDDLE_BYTES`` of these from the beginning of the middle and as many from its end are kept,
+so that a million tracebacks take bounded memory and time.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from typing import NamedTuple
 from ullage.logs.search import Search, routine_run, search_for
 
 MAX_LINE = 64 << 10
+HALF_LINE = MAX_LINE // 2
 WHOLE_BYTES = 32 << 20
 HEAD_BYTES = 8 << 20
 TAIL_BYTES = 1 << 20
 MIDDLE_BYTES = 8 << 20
 EVERY_LINE_BYTES = 1 << 20
 BEFORE = 2
-MAX_AFTER = 400
+MAX_AFTER = 1000  # eight ranks print their tracebacks at once
 MAX_FOREIGN = 8
 
 
@@ -34,6 +35,13 @@ class Block(NamedTuple):
     data: bytes
 
 
+def shortened(line: bytes) -> bytes:
+    """At most ``MAX_LINE`` bytes of a long line: its head, and what the last carriage returns left of a
+    progress bar that overwrote itself."""
+    at = line.find(b"\r", len(line) - HALF_LINE) if len(line) > MAX_LINE else -1
+    return line[:MAX_LINE] if at < 0 else line[:HALF_LINE] + line[at:]
+
+
 class Scan:
     """The blocks of one log. ``num_lines`` and ``num_bytes`` count what was read so far, shown or not."""
 
@@ -41,15 +49,13 @@ class Scan:
         self._name = name
         self._chunks = chunks
         self._literals = literals
-        self._cut = 0
+        self.num_cut = 0
         self._left_out = 0
         self.num_lines = 0
         self.num_bytes = 0
 
     def notes(self) -> list[str]:
         found = []
-        if self._cut:
-            found.append(f"{self._name}: {self._cut:,} lines longer than {MAX_LINE >> 10} KiB were cut")
         if self._left_out:
             found.append(
                 f"{self._name}: {self._left_out:,} lines near known phrases were left out: there are too many"
@@ -92,8 +98,10 @@ class Scan:
                 carry = chunk[end:]
             else:
                 carry += chunk
-            if len(carry) > MAX_LINE:
-                self._cut += 1
+            if len(carry) > MAX_LINE and b"\r" in carry[HALF_LINE:]:
+                carry = shortened(carry)
+            elif len(carry) > MAX_LINE:
+                self.num_cut += 1
                 yield carry[:MAX_LINE] + b"\n"
                 carry, skipping = b"", True
         if carry:

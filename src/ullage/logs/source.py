@@ -79,14 +79,19 @@ class Source:
     ``size`` is the size on disk in bytes, None for a stream; ``done`` counts the bytes read from disk.
     """
 
-    def __init__(self, name: str, stream: BinaryIO, size: int | None) -> None:
+    def __init__(self, name: str, opener: Callable[[], BinaryIO], size: int | None) -> None:
         self.name = name
         self.size = size
         self.done = 0
         self.notes: list[str] = []
-        self._stream = stream
+        self._opener = opener
 
     def chunks(self) -> Iterator[bytes]:
+        try:
+            self._stream = self._opener()
+        except (OSError, ValueError) as error:
+            self.notes.append(f"{self.name} cannot be read: {_reason(error)}")
+            return
         with self._stream:
             first = self._read()
             if first.startswith(_GZIP):
@@ -154,17 +159,19 @@ def open_source(path: str | Path, stdin: BinaryIO | None = None) -> Source:
     """The input named ``path`` ("-": stdin). Raises InputError where it cannot be opened."""
     name = str(path)
     if name == "-":
-        return Source("stdin", stdin or sys.stdin.buffer, None)
+        return Source("stdin", lambda: stdin or sys.stdin.buffer, None)
     try:
         mode = Path(name).stat()
         if stat.S_ISDIR(mode.st_mode):
             raise InputError("is a folder", where=name, hint="name the log files in it")
         if stat.S_ISCHR(mode.st_mode) or stat.S_ISBLK(mode.st_mode):
             raise InputError("is a device, not a log", where=name, hint="use - for stdin")
-        stream = Path(name).open("rb")  # noqa: SIM115 - closed by chunks()
+        regular = stat.S_ISREG(mode.st_mode)
+        if regular:
+            Path(name).open("rb").close()  # a pipe can be opened once only
     except (OSError, ValueError) as error:
         raise InputError(f"cannot be read: {_reason(error)}", where=name or "''") from None
-    return Source(name, stream, mode.st_size if stat.S_ISREG(mode.st_mode) else None)
+    return Source(name, lambda: Path(name).open("rb"), mode.st_size if regular else None)
 
 
 def _reason(error: Exception) -> str:

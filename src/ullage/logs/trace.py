@@ -21,8 +21,10 @@ _CHAINS = (
     "During handling of the above exception, another exception occurred",
     "The above exception was the direct cause of the following exception",
 )
-_FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,1024})", line (?P<line>\d{1,9})(?:, in (?P<function>.{1,300}))?')
-_CARETS = re.compile(r"\s+[~^]+\s*")
+_FRAME = re.compile(
+    r'\s*File "(?P<file>[^"]{1,1024})", line (?P<line>\d{1,9})(?:, in (?P<function>.{1,300})|\s*$)'
+)
+_FAULT = re.compile(r'\s*File "[^"]*", line \d+ in |(?:Current thread|Thread) 0x')  # faulthandler, py-spy
 _NAME = r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*"
 _KNOWN = (
     r"(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt|Exit|OutOfResources|Timeout|Cancelled|Failure)"
@@ -32,7 +34,6 @@ _KNOWN = (
 _ALONE = re.compile(rf"(?P<name>{_KNOWN})(?P<of>\([A-Z]\w*\))?(?::(?: (?P<message>.*))?|\s*)")
 #: a line that is one below frames
 _BELOW = re.compile(rf"(?P<name>{_NAME})(?P<of>\([A-Z]\w*\))?: (?P<message>.*)")
-_GROUP = re.compile(r"\s*[|+](?:-\+-|-)?[-+ ]*(?: ?\d+ ?-+)?")
 _BAR = re.compile(r"\d%\|| \[\d\d:\d\d<|it/s\]|s/it\]|\?it/s")
 
 
@@ -174,6 +175,8 @@ class OpenTrace:
 
     def _below(self, segment: _Segment, text: str) -> bool:
         """A line among the frames: source, carets, "[Previous line repeated ...]", or the exception."""
+        if _FAULT.match(text):
+            return False
         if text[0] in " \t" or text.startswith("[Previous line repeated"):
             return True
         found = exception_of(text, below_frames=not text.startswith(own_starts()) and not is_bar(text))

@@ -98,10 +98,9 @@ def _config(row: Row, depth: int = 4) -> dict[str, object]:
     return {**(_config(base, depth - 1) if base else {}), **row.config}
 
 
-@cache
-def _model(row_id: Row) -> Model:
-    model = from_config(_config(row_id), id=row_id.id, source=f"catalogue: {row_id.source}", side=row_id.side)
-    return replace(model, checkpoint_bytes=row_id.checkpoint_bytes, parameters=row_id.parameters)
+def _model(row: Row) -> Model:
+    model = from_config(_config(row), id=row.id, source=f"catalogue: {row.source}", side=row.side)
+    return replace(model, checkpoint_bytes=row.checkpoint_bytes, parameters=row.parameters)
 
 
 def _shape_only(row: Row, asked: str, because: str) -> Model:

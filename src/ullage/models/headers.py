@@ -20,7 +20,8 @@ from ullage.models.fields import LARGEST
 #: The largest header that is read. 208,550 tensors in one file (Kimi-K2.5) would need 30 MB.
 MOST_HEADER_BYTES = 64 << 20
 _SIDE = (
-    "scale", "scales", "scale_inv", "scale_2", "weight_scale", "weight_scale_inv", "weight_scale_2", "input_scale",
+    "scale", "scales", "scale_inv", "scale_2", "weight_scale", "weight_scale_inv", "weight_scale_2",
+    "input_scale",
     "weight_global_scale", "input_global_scale", "weight_shape", "weight_zero_point", "qzeros", "g_idx",
     "k_scale", "v_scale", "activation_scale", "inv_freq", "d2t", "t2d",
 )  # fmt: skip
@@ -108,21 +109,21 @@ def _fault(tensor: Tensor) -> str | None:
     return None
 
 
-def totals(tensors: Iterable[tuple[str, Tensor]]) -> Totals:
-    """Bytes, parameters and count of some tensors."""
+def totals(tensors: Iterable[tuple[str, Tensor]], packed: int = 8) -> Totals:
+    """Bytes, parameters and count of some tensors; ``packed`` weights lie in one int32 (8 of 4 bit)."""
     num_bytes = parameters = count = 0
     for name, tensor in tensors:
         num_bytes += tensor.num_bytes
-        parameters += prod(tensor.shape) * _values_per_element(name, tensor.dtype)
+        parameters += prod(tensor.shape) * _values_per_element(name, tensor.dtype, packed)
         count += 1
     return Totals(num_bytes, parameters, count)
 
 
-def _values_per_element(name: str, dtype: str) -> int:
-    """Weights that one stored element holds: 8 in a packed int32 (4 bit), 2 in a byte of FP4, 0 in a scale."""
+def _values_per_element(name: str, dtype: str, packed: int) -> int:
+    """Weights in a stored element: ``packed`` in an int32 of packed ones, 2 in a byte of FP4, 0 in a scale."""
     part = name.rsplit(".", 1)[-1]
     if part in _SIDE or part.endswith("_scales"):
         return 0
     if dtype == "I32" and part in ("qweight", "weight_packed"):
-        return 8
+        return packed
     return 2 if dtype == "U8" and (part in ("weight", "weight_packed") or part.endswith("_blocks")) else 1

@@ -61,7 +61,7 @@ def from_directory(path: str | Path) -> Model:
         source=str(folder / "config.json"),
         side=_object(side) if side.is_file() else None,
     )
-    found = _weights(folder)
+    found = _weights(folder, 4 if (model.quantization or "").endswith(("gptq 8", "w8a16")) else 8)
     return (
         replace(model, checkpoint_bytes=found.checkpoint_bytes, parameters=found.parameters) if found else model
     )
@@ -87,13 +87,13 @@ def _bytes(path: Path, most: int) -> bytes:
         raise InputError(f"cannot be read: {error}", where=str(path)) from error
 
 
-def _weights(folder: Path) -> Totals | None:
+def _weights(folder: Path, packed: int) -> Totals | None:
     """What the headers of the folder's safetensors files add up to; None where there are no such files."""
     found = Totals()
     for shard in _shards(folder):
         try:
             with shard.open("rb") as stream:
-                found = found.plus(totals(read_header(stream, str(shard)).items()))
+                found = found.plus(totals(read_header(stream, str(shard)).items(), packed))
         except OSError as error:
             raise InputError(f"cannot be read: {error}", where=str(shard)) from error
     return found if found.num_tensors else None
@@ -132,6 +132,6 @@ def _indexed(folder: Path, index: Path) -> list[Path]:
 
 
 def _plain_name(name: str, index: Path) -> bool:
-    if name != Path(name).name or "\0" in name or len(name) > 255:
+    if name in ("", ".", "..") or name != Path(name).name or "\0" in name or len(name) > 255:
         raise InputError(f"names a file outside its folder: {name[:80]!r}", where=str(index))
     return True

@@ -49,7 +49,7 @@ def number(value: Measured) -> float | int:
     """The figure as printed: whole where it was printed whole."""
     if not math.isfinite(value.value):
         return 0
-    return int(value.value) if value.step == 1 and value.value.is_integer() else round(value.value, 12)
+    return int(value.value) if not value.step and value.value.is_integer() else round(value.value, 12)
 
 
 def evidence(e: Evidence) -> Json:

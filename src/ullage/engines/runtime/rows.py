@@ -30,7 +30,8 @@ class When(Struct, frozen=True, forbid_unknown_fields=True):
     with "*" for "given at all", ">1" and "<1" for numbers, "~regex" for text. ``env`` likewise. ``gpu``,
     ``command``, ``model``: patterns. ``phase`` and ``outcome``: one of these. ``note``: a Note event of one of
     these names.
-    ``root``: the root failure was recognised as one of these kinds.
+    ``root``: the root failure was recognised as one of these kinds. ``in_phase`` and ``as_outcome``: where this
+    proof also tells in which phase, or that, the launch failed (a log that just ends).
     """
 
     text: list[str] = field(default_factory=list)
@@ -54,6 +55,7 @@ class When(Struct, frozen=True, forbid_unknown_fields=True):
     certainty: How | None = None
     weight: int | None = None
     in_phase: Phase | None = None
+    as_outcome: Outcome | None = None
 
 
 class ChangeRow(Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,7 +106,8 @@ class RowCause:
         row = self.row
         return Finding(
             cause=row.id, certainty=when.certainty or row.certainty,
-            weight=row.weight if when.weight is None else when.weight, phase=when.in_phase,
+            weight=row.weight if when.weight is None else when.weight,
+            phase=when.in_phase, outcome=when.as_outcome,
             summary=_filled(row.summary, groups), explanation=_filled(f"{row.true} {row.misleads}", groups),
             evidence=tuple(_evidence(when, case)),
             refuted=tuple(Refuted(k, _filled(v, groups)) for k, v in row.not_this.items()),
@@ -188,7 +191,7 @@ def _is(value: object, wanted: Scalar) -> bool:
 
 @cache
 def _pattern(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE)
+    return re.compile(pattern, re.IGNORECASE | re.MULTILINE)
 
 
 def _evidence(when: When, case: Case) -> Iterator[Evidence]:

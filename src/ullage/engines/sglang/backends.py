@@ -10,7 +10,7 @@ Capability = tuple[int, int] | None
 
 def is_sparse_mla(model: Model | None) -> bool:
     """DeepSeek sparse attention (DSA, earlier "NSA"): an indexer beside the latent cache."""
-    return bool(model and any(layer.index_dim for layer in model.layers))
+    return bool(model and any(layer.kind == "mla" and layer.index_dim for layer in model.layers))
 
 
 def attention_backend(s: Settings, model: Model | None, capability: Capability) -> str | None:
@@ -30,12 +30,15 @@ def attention_backend(s: Settings, model: Model | None, capability: Capability) 
     architecture = model.architecture or ""
     if model.is_mla:
         return _mla(s, architecture, capability)
+    if architecture.startswith("Gemma4"):
+        return "triton"
     if architecture == "GptOssForCausalLM":
         return {9: "fa3", 10: "trtllm_mha"}.get(capability[0], "triton")
+    tree = s.speculative_algorithm != "NGRAM" and (s.topk or 1) > 1
     if capability[0] == 9:
-        return "flashinfer" if (s.topk or 1) > 1 else "fa3"
+        return "flashinfer" if tree else "fa3"
     if capability[0] == 10 and at_least(s.release, "0.5.7"):
-        return "trtllm_mha" if (s.topk or 1) == 1 else "flashinfer"
+        return "flashinfer" if tree else "trtllm_mha"
     return "flashinfer"
 
 

@@ -59,7 +59,7 @@ def to_512(s: Settings, gpu_mib: int | None) -> list[int]:
 
 @DECODE.since("0.5.3", source="sglang 0.5.3, server_args, _generate_cuda_graph_batch_sizes")
 def by_max_bs(s: Settings, gpu_mib: int | None) -> list[int]:
-    """[1, 2, 4, 8, 12], by 8 to 256, by 16 to 496, by 32; speculative: denser below 64; max_bs itself (0.5.10..)."""
+    """[1, 2, 4, 8, 12], by 8 to 256, by 16 to 496, by 32; speculative: denser to 64; max_bs too (0.5.10..)."""
     limit = s.cuda_graph_max_bs or 0
     if not s.graph_padding:
         return list(range(1, limit + 1))
@@ -78,7 +78,7 @@ def _upto(sizes: list[int], limit: int | None) -> list[int]:
     return sizes if limit is None else [size for size in sizes if size <= limit]
 
 
-# prefill graphs ------------------------------------------------------------------------------------------------------
+# prefill graphs -----------------------------------------------------------------------------------------------
 
 
 @PREFILL.since("0.5.3.post2", source="sglang 0.5.6, server_args, _generate_piecewise_cuda_graph_tokens")
@@ -106,8 +106,9 @@ def _tail(limit: int, first: int) -> list[int]:
 
 
 def prefill_limit(s: Settings, mla: bool) -> int:
-    """The largest token count captured: 4096 (..0.5.6.post2), the chunk size (0.5.7..), for MLA 2048 (0.5.8..0.5.22)
-    or min(8192, chunk) (0.5.23..); clipped to --max-total-tokens (0.5.10..), --context-length (0.5.13..0.5.16)."""
+    """The largest token count captured: 4096 (..0.5.6.post2), the chunk size (0.5.7..), for MLA 2048
+    (0.5.8..0.5.22) or min(8192, chunk) (0.5.23..); clipped to --max-total-tokens (0.5.10..) and to
+    --context-length (0.5.13..0.5.16)."""
     if not at_least(s.release, "0.5.7"):
         return 4096
     chunk = s.chunked_prefill_size or 0
@@ -131,23 +132,52 @@ _NOT_PIECEWISE = (
 )  # fmt: skip
 
 
+_DSA = ("DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM")
+#: multimodal architectures whose prefill is captured all the same, and the release that began it
+_MULTIMODAL = {
+    "KimiK25ForConditionalGeneration": "0.5.16", "Cohere2VisionForConditionalGeneration": "0.5.14",
+    "MiniMaxM3SparseForCausalLM": "0.5.14", "MiniMaxM3SparseForConditionalGeneration": "0.5.14",
+    "Qwen3_5ForConditionalGeneration": "0.5.16", "Qwen3_5MoeForConditionalGeneration": "0.5.16",
+    "KimiK3ForConditionalGeneration": "0.5.17", "InternS2MobiusForConditionalGeneration": "0.5.18",
+    "MuseGlimmerForConditionalGeneration": "0.5.18", "PaddleOCRVLForConditionalGeneration": "0.5.19",
+    "Glm5NextForConditionalGeneration": "0.5.20", "Qwen4ExpForConditionalGeneration": "0.5.22",
+}  # fmt: skip
+
+
 def prefills_captured(s: Settings, model: Model | None, multimodal: bool) -> bool:
-    """Whether prefill passes are captured: on request (..0.5.9), by default from 0.5.10 on unless something that
-    cannot be captured is in use (sglang 0.5.12 server_args, 0.5.23 arg_groups/cuda_graph_hook)."""
+    """Whether prefill passes are captured: on request (..0.5.9); by default from 0.5.10 on unless something
+    that cannot be captured is in use (sglang 0.5.12 server_args, 0.5.23 arg_groups/cuda_graph_hook)."""
     if not at_least(s.release, "0.5.10"):
         return s.piecewise_on
-    if s.piecewise_off or s.pp > 1 or s.cp > 1 or multimodal:
+    if s.piecewise_off or s.pp > 1 or s.cp > 1 or (not s.decode_graphs and at_least(s.release, "0.5.14")):
         return False
-    return _breakable(s, model) if at_least(s.release, "0.5.18") else _piecewise(s, model)
+    since = _MULTIMODAL.get((model.architecture if model else None) or "")
+    if multimodal and (since is None or not at_least(s.release, since)):
+        return False
+    return _breakable(s, model) if at_least(s.release, "0.5.15") else _piecewise(s, model)
 
 
 def _piecewise(s: Settings, model: Model | None) -> bool:
     blocked = s.dp_attention or s.torch_compile or s.piecewise_blocked or s.disaggregation_mode != "null"
     architecture = model.architecture if model else None
-    return not blocked and s.moe_a2a_backend == "none" and architecture not in _NOT_PIECEWISE
+    able = architecture not in _NOT_PIECEWISE or (architecture in _DSA and at_least(s.release, "0.5.14"))
+    return not blocked and s.moe_a2a_backend == "none" and able
 
 
 def _breakable(s: Settings, model: Model | None) -> bool:
-    kda = any(layer.state is not None and layer.state.kind == "kda" for layer in (model.layers if model else ()))
+    layers = model.layers if model else ()
+    kda = any(layer.state is not None and layer.state.kind == "kda" for layer in layers)
     deepseek_v4 = bool(model and model.architecture and model.architecture.startswith("DeepseekV4"))
     return not kda and not deepseek_v4 and s.moe_a2a_backend in ("none", "deepep", "megamoe", "flashinfer")
+
+
+def switched_off(s: Settings, model: Model | None) -> bool:
+    """Prefill graphs that count for the default fraction but are not captured in the end: DeepSeek on
+    trtllm_mla (..0.5.13 by its MoE runner, 0.5.15.. by rule), and servers that only decode."""
+    deepseek = bool(model and model.architecture and model.architecture.startswith("DeepseekV3"))
+    off = deepseek and s.attention_backend == "trtllm_mla" and not _is_0514(s)
+    return off or s.disaggregation_mode == "decode"
+
+
+def _is_0514(s: Settings) -> bool:
+    return at_least(s.release, "0.5.14") and not at_least(s.release, "0.5.15")

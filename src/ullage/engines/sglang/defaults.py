@@ -1,7 +1,7 @@
 """SGLang's own defaults: mem_fraction_static, chunked_prefill_size, the graph sizes, by release.
 
-``gpu_mib`` is the smallest ``memory.total`` that nvidia-smi prints for any GPU of the host, in MiB; None where the
-engine cannot tell. N is tp_size (..0.4.6.post1) or tp_size x pp_size. Read: server_args (..0.5.18) and
+``gpu_mib`` is the smallest ``memory.total`` that nvidia-smi prints for any GPU of the host, in MiB; None where
+the engine cannot tell. N is tp_size (..0.4.6.post1) or tp_size x pp_size. Read: server_args (..0.5.18) and
 arg_groups/memory_hook (0.5.19..), each release of tests/oracle.
 """
 
@@ -13,7 +13,13 @@ from msgspec.structs import replace
 from ullage.core.model import Model, Vision
 from ullage.core.versions import Rules
 from ullage.engines.sglang.backends import attention_backend, page_size
-from ullage.engines.sglang.captured import capture_sizes, prefill_sizes, prefills_captured
+from ullage.engines.sglang.captured import (
+    capture_sizes,
+    prefill_limit,
+    prefill_sizes,
+    prefills_captured,
+    switched_off,
+)
 from ullage.engines.sglang.settings import Settings, at_least
 
 KIB = 1024
@@ -31,7 +37,7 @@ MAX_BS: Rules[[Settings, int | None], int | None] = Rules("cuda_graph_max_bs")
 FRACTION: Rules[[Settings, int | None, bool], float] = Rules("mem_fraction_static")
 
 
-# chunked_prefill_size, in tokens -----------------------------------------------------------------------------
+# chunked_prefill_size, in tokens ----------------------------------------------------------------------------
 
 
 @CHUNK.since("≤0.4.0", source="sglang 0.4.0, server_args")
@@ -74,7 +80,7 @@ def chunk_by_20(s: Settings, gpu_mib: int | None) -> int:
     return 4096 if gpu_mib is not None and 20 * KIB <= gpu_mib < 60 * KIB else chunk_by_35(s, gpu_mib)
 
 
-# cuda_graph_max_bs; None: no limit -----------------------------------------------------------------------------
+# cuda_graph_max_bs; None: no limit --------------------------------------------------------------------------
 
 
 @MAX_BS.since("≤0.4.0", source="sglang 0.4.0, server_args")
@@ -141,7 +147,7 @@ def max_bs_clipped(s: Settings, gpu_mib: int | None) -> int | None:
     return min(_max_bs_by_class(s, gpu_mib, (48, 160)), s.max_running_requests or 1 << 30)
 
 
-# mem_fraction_static -------------------------------------------------------------------------------------------
+# mem_fraction_static ----------------------------------------------------------------------------------------
 
 
 def _by_size(parallel: int) -> float:
@@ -184,7 +190,7 @@ def fraction_less_20(s: Settings, gpu_mib: int | None, mla: bool) -> float:
 
 @FRACTION.since("0.4.7.post1", source="sglang 0.4.7.post1 and 0.5.2, server_args")
 def fraction_reserved(s: Settings, gpu_mib: int | None, mla: bool) -> float:
-    """round((gpu - R) / gpu, 3), R in MiB by classes: 2.8 + N/10 GiB below 35, 9.5 + N/2 below 90, 12 + N/2 below
+    """round((gpu - R) / gpu, 3), R by classes: 2.8 + N/10 GiB below 35 GiB, 9.5 + N/2 below 90, 12 + N/2 below
     160, else 32; +2 GiB speculative (+6 STANDALONE), +4 GiB DP attention."""
     if gpu_mib is None:
         return 0.88
@@ -246,7 +252,7 @@ def padding_mib(s: Settings) -> float:
 
 
 def draft_reserve_mib(s: Settings) -> int:
-    """Flat share for draft weights and graphs: STANDALONE 6 GiB, NGRAM none, others 2 GiB, 4 GiB from 0.5.10 on;
+    """Flat share for draft weights and graphs: STANDALONE 6 GiB, NGRAM none, others 2 GiB, 4 from 0.5.10 on;
     nothing from 0.5.14 on, which charges the draft to the pool."""
     if not s.speculative or s.speculative_algorithm == "NGRAM" or at_least(s.release, "0.5.14"):
         return 0
@@ -258,19 +264,23 @@ def draft_reserve_mib(s: Settings) -> int:
 def prefill_graphs_mib(s: Settings, mla: bool) -> float:
     """Share for prefill ("piecewise") graphs: tokens / 4 (0.5.5.post1..0.5.6.post2), / 8 (0.5.7), 8 MiB a size
     (0.5.8..), for MLA 1.5 GiB (0.5.10..); breakable graphs beside DeepEP 1 GiB more (0.5.17..)."""
-    if not s.prefill_graph_sizes or not at_least(s.release, "0.5.5.post1"):
+    if not s.prefill_graphs or not at_least(s.release, "0.5.5.post1"):
         return 0
     if not at_least(s.release, "0.5.8"):
-        return max(s.prefill_graph_sizes) // (8 if at_least(s.release, "0.5.7") else 4)
+        return prefill_limit(s, mla) // (8 if at_least(s.release, "0.5.7") else 4)
     size = 1.5 * KIB if mla and at_least(s.release, "0.5.10") else len(s.prefill_graph_sizes) * 8
     deepep = s.moe_a2a_backend == "deepep" and at_least(s.release, "0.5.17")
     return size + (KIB if deepep else 0)
 
 
-# vision ------------------------------------------------------------------------------------------------------------
+# vision -----------------------------------------------------------------------------------------------------
 
-#: architectures whose vision tower is off unless --enable-multimodal is given (model_config, mm_disabled_models)
-_VISION_OFF = ("Gemma3ForConditionalGeneration", "Llama4ForConditionalGeneration", "Step3VLForConditionalGeneration")
+#: architectures whose vision tower is off unless --enable-multimodal is given (mm_disabled_models)
+_VISION_OFF = (
+    "Gemma3ForConditionalGeneration", "Llama4ForConditionalGeneration", "Step3VLForConditionalGeneration",
+)  # fmt: skip
+#: towers as SGLang's own config class names them where config.json has other keys (configs/kimi_k25.py)
+_OWN_TOWERS = {"KimiK25ForConditionalGeneration": Vision(27, 1152)}
 
 
 def is_multimodal(model: Model | None, s: Settings) -> bool:
@@ -299,10 +309,11 @@ def for_vision(fraction: float, model: Model | None, s: Settings) -> float:
         return fraction
     if s.disaggregation_mode == "decode" and at_least(s.release, "0.5.17"):
         return fraction
-    return fraction * (vision_factor(model.vision) if at_least(s.release, "0.4.9.post3") else 0.9)
+    tower = _OWN_TOWERS.get(model.architecture or "", model.vision)
+    return fraction * (vision_factor(tower) if at_least(s.release, "0.4.9.post3") else 0.9)
 
 
-# all of them -------------------------------------------------------------------------------------------------------
+# all of them ------------------------------------------------------------------------------------------------
 
 
 def resolved(given: Settings, model: Model | None, host: Host) -> Settings:
@@ -310,17 +321,23 @@ def resolved(given: Settings, model: Model | None, host: Host) -> Settings:
 
     The order is the engine's: the chunk size is divided by dp_size only after the fraction has used it.
     """
-    s = _speculation(given, model)
+    hopper = host.capability is not None and host.capability[0] == 9 and (host.gpu_mib or 0) >= 60 * KIB
+    s = replace(_speculation(given, model), large_hopper=hopper)
     mla = bool(model and model.is_mla)
     backend = attention_backend(s, model, host.capability)
     s = replace(s, attention_backend=backend, page_size=page_size(s, model, backend, host.capability))
     chunk_given = s.chunked_prefill_size is not None
     if s.chunked_prefill_size is None and (host.gpu_mib or at_least(s.release, "0.4.7.post1")):
         s = replace(s, chunked_prefill_size=CHUNK.at(s.release)(s, host.gpu_mib))
-    s = _graph_sizes(s, model, host.gpu_mib, mla)
+    s = _graph_sizes(s, model, host.gpu_mib, mla, given.max_running_requests)
     if s.mem_fraction_static is None and host.gpu_mib is not None:
         s = replace(s, mem_fraction_static=for_vision(FRACTION.at(s.release)(s, host.gpu_mib, mla), model, s))
-    return s if chunk_given and _from_log(given) else replace(s, chunked_prefill_size=chunk_per_group(s))
+    if not (chunk_given and _from_log(given)):
+        s = replace(s, chunked_prefill_size=chunk_per_group(s))
+    if s.dp_attention and s.prefill_graph_sizes:
+        sizes = tuple(size for size in s.prefill_graph_sizes if size <= (s.chunked_prefill_size or size))
+        s = replace(s, prefill_graph_sizes=sizes)
+    return replace(s, prefill_graphs=False, prefill_graph_sizes=()) if switched_off(s, model) else s
 
 
 def _from_log(given: Settings) -> bool:
@@ -347,8 +364,9 @@ def _speculation(s: Settings, model: Model | None) -> Settings:
         steps, topk, draft = draft_shape(s, model)
     if topk == 1 and steps is not None and s.speculative_algorithm != "NGRAM":
         draft = steps + 1
-    if draft is None and s.speculative_algorithm == "NGRAM":
-        draft = 12
+    if s.speculative_algorithm == "NGRAM":
+        topk, draft = topk or 10, draft or 12
+        steps = steps or (1 if at_least(s.release, "0.5.14") else None)
     return replace(s, max_running_requests=requests, num_steps=steps, topk=topk, draft_tokens=draft)
 
 
@@ -356,7 +374,7 @@ _LLAMA_GROK = ("LlamaForCausalLM", "Grok1ForCausalLM", "Grok1AForCausalLM")
 
 
 def draft_shape(s: Settings, model: Model | None) -> tuple[int, int, int]:
-    """(num_steps, topk, draft tokens) when none is given (sglang 0.4.4.post4.., auto_choose_speculative_params)."""
+    """(num_steps, topk, draft tokens) when none is given (0.4.4.post4.., auto_choose_speculative_params)."""
     architecture = (model.architecture if model else None) or ""
     if s.speculative_algorithm == "STANDALONE" and at_least(s.release, "0.5.2"):
         return 3, 1, 4
@@ -367,16 +385,16 @@ def draft_shape(s: Settings, model: Model | None) -> tuple[int, int, int]:
     return 5, 4, 8
 
 
-def _graph_sizes(s: Settings, model: Model | None, gpu_mib: int | None, mla: bool) -> Settings:
+def _graph_sizes(
+    s: Settings, model: Model | None, gpu_mib: int | None, mla: bool, max_running_requests: int | None
+) -> Settings:
     max_bs = s.cuda_graph_max_bs
     if s.cuda_graph_bs and at_least(s.release, "0.5.3"):
         max_bs = max(s.cuda_graph_bs)
     elif max_bs is None and (gpu_mib is not None or at_least(s.release, "0.5.3")):
-        max_bs = MAX_BS.at(s.release)(s, gpu_mib)
+        max_bs = MAX_BS.at(s.release)(replace(s, max_running_requests=max_running_requests), gpu_mib)
     s = replace(s, cuda_graph_max_bs=max_bs)
     if not s.cuda_graph_bs:
         s = replace(s, cuda_graph_bs=tuple(capture_sizes(s, gpu_mib)))
-    if s.prefill_graph_sizes is None:
-        on = prefills_captured(s, model, is_multimodal(model, s))
-        s = replace(s, prefill_graph_sizes=tuple(prefill_sizes(s, mla)) if on else ())
-    return s
+    on = prefills_captured(s, model, is_multimodal(model, s))
+    return replace(s, prefill_graphs=on, prefill_graph_sizes=tuple(prefill_sizes(s, mla)) if on else ())

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 from packaging.version import Version
 
 from ullage.core.launch import Launch
@@ -44,7 +45,8 @@ class Settings(Struct, frozen=True):
     cuda_graph_max_bs: int | None = None
     cuda_graph_bs: tuple[int, ...] = ()
     decode_graphs: bool = True
-    prefill_graph_sizes: tuple[int, ...] | None = None
+    prefill_graphs: bool = False
+    prefill_graph_sizes: tuple[int, ...] = ()
     graph_padding: bool = True
     page_size: int | None = None
     kv_cache_dtype: str = "auto"
@@ -68,7 +70,7 @@ class Settings(Struct, frozen=True):
     mamba_full_memory_ratio: float | None = None
     max_mamba_cache_size: int | None = None
     mamba_ssm_dtype: str | None = None
-    mamba_extra_buffer: bool = False
+    mamba_strategy: str = "auto"
     radix_off: bool = False
     overlap_off: bool = False
     disaggregation_mode: str = "null"
@@ -84,6 +86,7 @@ class Settings(Struct, frozen=True):
     hicache: bool = False
     hicache_ratio: float = 2.0
     hicache_size: float = 0.0
+    large_hopper: bool = False
     env: dict[str, str] = {}
 
     @property
@@ -95,7 +98,7 @@ class Settings(Struct, frozen=True):
     def attn_tp(self) -> int:
         """Ranks that share the heads of one attention layer.
 
-        tp / (dp x cp) under DP attention; tp in 0.4.0..0.4.1.post6, which did not divide (sglang, dp_attention).
+        tp / (dp x cp) under DP attention; tp in 0.4.0..0.4.1.post6, which did not divide (dp_attention).
         """
         if self.dp_attention and not at_least(self.release, "0.4.1.post7"):
             return max(1, self.tp)
@@ -122,6 +125,7 @@ class Settings(Struct, frozen=True):
 #: settings whose names differ from release to release, newest spelling first
 _SPELLINGS = {
     "dsa_prefill_backend": ("dsa_prefill_backend", "nsa_prefill_backend", "nsa_prefill"),
+    "mamba_strategy": ("mamba_radix_cache_strategy", "mamba_scheduler_strategy"),
     "dsa_decode_backend": ("dsa_decode_backend", "nsa_decode_backend", "nsa_decode"),
 }
 _RENAMED = {
@@ -136,7 +140,10 @@ _RENAMED = {
 
 
 def of_launch(launch: Launch) -> Settings:
-    """The settings that ``launch`` states. Values of an odd type are taken as unknown."""
+    """The settings that ``launch`` states. Values of an odd type are taken as unknown; defaults that others
+    filled in are left to the rules, which know what they depend on."""
+    stated = {name: arg for name, arg in launch.args.items() if arg.origin != "default"}
+    launch = replace(launch, args=stated)
     found: dict[str, Any] = {"release": launch.release, "env": launch.env}
     found.update(_numbers(launch))
     found.update(_texts(launch))
@@ -187,9 +194,6 @@ def _switches(launch: Launch) -> dict[str, Any]:
     }  # fmt: skip
     found: dict[str, Any] = {key: True for key, name in names.items() if launch.flag(name)}
     found["language_only"] = launch.flag("language_only") or launch.flag("language_model_only")
-    found["mamba_extra_buffer"] = launch.text("mamba_scheduler_strategy") in (
-        "extra_buffer", "extra_buffer_lazy",
-    )  # fmt: skip
     found["piecewise_blocked"] = any(launch.get(name) for name in (
         "enable_lora", "lora_paths", "enable_eplb", "enable_deterministic_inference", "enable_symm_mem",
         "cpu_offload_gb", "enable_hierarchical_cache", "dllm_algorithm", "debug_cuda_graph",
@@ -200,7 +204,7 @@ def _switches(launch: Launch) -> dict[str, Any]:
 
 
 def _graphs(launch: Launch) -> dict[str, Any]:
-    """Graph sizes: ``cuda_graph_bs`` and friends, or ``cuda_graph_config`` where the log prints that (0.5.14..)."""
+    """Graph sizes: ``cuda_graph_bs`` and its like, or the ``cuda_graph_config`` that logs print (0.5.14..)."""
     found: dict[str, Any] = {}
     if launch.flag("disable_cuda_graph"):
         found["decode_graphs"] = False

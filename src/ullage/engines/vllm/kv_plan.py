@@ -55,7 +55,7 @@ def plan(
     try:
         workers = make_workers(stages, budgets, cache, release)
     except UnequalPages as error:
-        return KvPlan(False, length, error=str(error))
+        return REFUSED.at(release)(stages, budgets, length, cache, str(error))
     if not workers or not any(worker.layout for worker in workers):
         return KvPlan(True, length, blocks=1, fitted=length)
     failed = [worker for worker in workers if not has_room(worker, cache, release)]
@@ -68,6 +68,34 @@ def plan(
         if length <= 0:
             return KvPlan(False, 0, layout=workers[0].layout, error="not even one token fits")
     return sized(workers, length, cache, release)
+
+
+REFUSED: Rules[[Sequence[Sequence[Spec]], Sequence[int], int, Cache, str], KvPlan] = Rules("refused")
+
+
+@REFUSED.since("≤0.8.0", source="vllm 0.11.0, get_kv_cache_configs: the fit check comes before the grouping")
+def after_the_check(
+    stages: Sequence[Sequence[Spec]], budgets: Sequence[int], length: int, cache: Cache, error: str
+) -> KvPlan:
+    """Pages cannot be unified; a budget that is too small is reported first."""
+    release = Version("0.8.0")
+    workers = [
+        Worker(tuple(stage), (), budgets[min(i, len(budgets) - 1)]) for i, stage in enumerate(stages)
+    ]  # fmt: skip
+    for worker in workers:
+        needed = sum_of_layers(worker, cache, length, release)
+        if needed > worker.budget:
+            fits = bisect(lambda n, w=worker: sum_of_layers(w, cache, n, release) <= w.budget, length)  # type: ignore[misc]
+            return KvPlan(False, length, needed=needed, available=worker.budget, fitted=fits, error=error)
+    return KvPlan(False, length, error=error)
+
+
+@REFUSED.since("0.14.0", source="vllm 0.14.0, get_kv_cache_configs: the grouping comes first")
+def before_the_check(
+    stages: Sequence[Sequence[Spec]], budgets: Sequence[int], length: int, cache: Cache, error: str
+) -> KvPlan:
+    """Pages cannot be unified."""
+    return KvPlan(False, length, error=error)
 
 
 def sized(workers: Sequence[Worker], length: int, cache: Cache, release: Version | None) -> KvPlan:
@@ -115,13 +143,17 @@ OVERRIDE_FIRST: Rules[[], bool] = Rules("override_first")
 
 
 @WHOLE_MODEL_GROUPS.since("≤0.8.0", source="vllm 0.10.2, v1/core/kv_cache_utils.py, get_kv_cache_config")
-@OVERRIDE_FIRST.since("≤0.8.0", source="vllm 0.20.0, may_override_num_blocks: replaces the count after the check")
+@OVERRIDE_FIRST.since(
+    "≤0.8.0", source="vllm 0.20.0, may_override_num_blocks: replaces the count after the check"
+)
 def no() -> bool:
     return False
 
 
 @WHOLE_MODEL_GROUPS.since("0.11.0", source="vllm 0.11.0, v1/core/kv_cache_utils.py, get_kv_cache_configs")
-@OVERRIDE_FIRST.since("0.20.1", source="vllm 0.20.1, get_kv_cache_configs: replaces the budget before the check")
+@OVERRIDE_FIRST.since(
+    "0.20.1", source="vllm 0.20.1, get_kv_cache_configs: replaces the budget before the check"
+)
 def yes() -> bool:
     return True
 
@@ -163,7 +195,9 @@ def sum_of_layers(worker: Worker, cache: Cache, length: int, release: Version | 
 CHECKED_SPECS: Rules[[Worker], Sequence[Spec]] = Rules("checked_specs")
 
 
-@CHECKED_SPECS.since("≤0.7.0", source="vllm 0.9.1, get_kv_cache_config: checked before the hybrid specs are unified")
+@CHECKED_SPECS.since(
+    "≤0.7.0", source="vllm 0.9.1, get_kv_cache_config: checked before the hybrid specs are unified"
+)
 def as_declared(worker: Worker) -> Sequence[Spec]:
     """The specs as the layers declare them."""
     return worker.specs
@@ -207,7 +241,8 @@ def whole_model(workers: Sequence[Worker]) -> Sequence[Worker]:
         return workers
     parts = zip(*(worker.layout for worker in workers), strict=True)
     whole = [
-        Group(sum((g.layers for g in part), ()), sum((g.specs for g in part), ()), part[0].lead) for part in parts
+        Group(sum((g.layers for g in part), ()), sum((g.specs for g in part), ()), part[0].lead)
+        for part in parts
     ]
     specs = tuple(spec for worker in workers for spec in worker.specs)
     return [Worker(specs, tuple(whole), min(worker.budget for worker in workers))]
@@ -255,12 +290,16 @@ PRINTED_TOKENS: Rules[[int, Sequence[Group], Cache, float, int], int] = Rules("p
 
 
 @PRINTED_TOKENS.since("≤0.8.0", source="vllm 0.8.5 to 0.20.0, _report_kv_cache_config")
-def blocks_by_groups(blocks: int, layout: Sequence[Group], cache: Cache, concurrency: float, length: int) -> int:
+def blocks_by_groups(
+    blocks: int, layout: Sequence[Group], cache: Cache, concurrency: float, length: int
+) -> int:
     """num_blocks // groups * smallest block * dcp: not a capacity where a model has several kinds of layers."""
     return blocks // len(layout) * min(group.lead.block_size for group in layout) * cache.dcp
 
 
 @PRINTED_TOKENS.since("0.20.1", source="vllm 0.20.1 to 0.33.0, get_kv_cache_capacity")
-def requests_by_length(blocks: int, layout: Sequence[Group], cache: Cache, concurrency: float, length: int) -> int:
+def requests_by_length(
+    blocks: int, layout: Sequence[Group], cache: Cache, concurrency: float, length: int
+) -> int:
     """int(max_concurrency * max_model_len)."""
     return int(concurrency * length)

@@ -67,6 +67,7 @@ class Spec(Struct, frozen=True):
     shape: tuple[int, ...] = ()
     mla: bool = False
     request_blocks: int = 1
+    checkpoint_blocks: int = 0
 
 
 def element_bytes(dtype: str, model_dtype: str) -> float:
@@ -173,13 +174,14 @@ def layer_specs(layer: Layer, cache: Cache, page: int) -> list[Spec]:
     if layer.state is not None:
         blocks = cache.num_speculative_tokens + (2 if cache.mamba_mode == "align" else 1)
         state = max(state_bytes(layer.state, cache), page)
-        return [Spec("mamba", cache.block_size, state, request_blocks=blocks)]
+        kept = int(cache.mamba_mode == "align" and layer.state.kind in ("mamba2", "kda"))
+        return [Spec("mamba", cache.block_size, state, request_blocks=blocks, checkpoint_blocks=kept)]
     token, block = bytes_per_token(layer, cache), cache.block_size
     if layer.kind == "mla":
         latent = Spec("full", block, block * token, shape=(token,), mla=True)
         index = indexer_bytes(layer)
         return [latent, Spec("full", block, block * index, shape=(index,), mla=True)] if index else [latent]
-    kind: Kind = layer.kind if layer.kind in ("sliding", "chunked") else "full"  # type: ignore[assignment]
+    kind: Kind = layer.kind if layer.kind in ("sliding", "chunked") else "full"
     shape = (max(1, layer.kv_heads // cache.tp), layer.head_dim, layer.v_head_dim or layer.head_dim)
     window = layer.window if kind != "full" else 0
     return [Spec(kind, block, block * token, window, shape)]
@@ -261,8 +263,9 @@ def states_by_mode(spec: Spec, cache: Cache, length: int) -> int:
 
 @MAMBA_BLOCKS.since("0.32.0", source="vllm 0.32.0, v1/kv_cache_interface.py, MambaSpec")
 def states_without_all(spec: Spec, cache: Cache, length: int) -> int:
-    """As before, but the mode "all" no longer counts more than one."""
-    return spec.request_blocks
+    """As before, but the mode "all" no longer counts more than one; in mode align, layers that checkpoint a prefill
+    (Mamba 2, KDA) keep one state more."""
+    return spec.request_blocks + spec.checkpoint_blocks
 
 
 def request_blocks(spec: Spec, cache: Cache, length: int, release: Version | None) -> int:

@@ -9,7 +9,7 @@ from functools import cache
 from msgspec import Struct
 from packaging.version import Version
 
-from ullage.core.finding import HOW, Case, Change, Evidence, Finding, How, Refuted
+from ullage.core.finding import Case, Change, Evidence, Finding, How, Refuted
 from ullage.core.run import Event, Line, Outcome, Phase
 from ullage.core.units import GIB
 from ullage.engines.runtime.changes import Scalar, check
@@ -19,6 +19,7 @@ from ullage.engines.runtime.rows import evidence
 _UNIFIED = re.compile(
     r"\bGB10\b|DGX Spark|\bThor\b|\bOrin\b|Jetson|unified|Strix Halo|Ryzen AI|8060S|gfx1151", re.IGNORECASE
 )
+_FRAME = re.compile(r'File "([^"]+)"(?:, line \d+)?, in (\S+)')
 _WSL = re.compile(r"\bWSL2?\b|microsoft-standard|dxgkio|/mnt/wslg|libdxcore", re.IGNORECASE)
 
 
@@ -55,7 +56,7 @@ def smallest(case: Case, name: str) -> Known | None:
 
 
 def numbers(pattern: re.Pattern[str], case: Case) -> dict[str, float]:
-    """The named groups of ``pattern`` in the root failure, else beside it, as numbers; empty without a match."""
+    """The named groups of ``pattern`` in the root failure, else beside it, as numbers; else empty."""
     for text in (case.text, case.log):
         found = pattern.search(text)
         if found is not None:
@@ -70,14 +71,24 @@ def says(case: Case, pattern: str, *, anywhere: bool = False) -> bool:
     return bool(compiled.search(case.text)) or (anywhere and bool(compiled.search(case.log)))
 
 
+def frames(case: Case) -> str:
+    """The root failure's frames, "file:function" a line; loose frame lines before it where the log has lost
+    the traceback around them."""
+    if case.frames or case.root is None:
+        return case.frames
+    at = case.root.source
+    before = [line.text for line in case.run.last if line.source.file == at.file and line.source.line < at.line]
+    return "\n".join(f"{m[1]}:{m[2]}" for text in before if (m := _FRAME.search(text)) is not None)
+
+
 def ran(case: Case, pattern: str) -> bool:
     """True if a frame "file:function" of the root failure matches."""
-    return bool(_pattern(pattern).search(case.frames))
+    return bool(_pattern(pattern).search(frames(case)))
 
 
 @cache
 def _pattern(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE)
+    return re.compile(pattern, re.IGNORECASE | re.MULTILINE)
 
 
 def between(case: Case, since: str | None, until: str | None, *, unknown: bool) -> bool:
@@ -138,6 +149,11 @@ def advice(why: str, certainty: How = "likely", **change: Scalar) -> Change:
     return Change({f"--{k.replace('_', '-')}": v for k, v in change.items()}, why, None, certainty)
 
 
+def verbatim(name: str, value: Scalar, why: str, certainty: How = "likely") -> Change:
+    """A change written as it is pasted: a variable, or a flag whose value is JSON."""
+    return Change({name: value}, why, None, certainty)
+
+
 def starts(changes: Iterable[Change]) -> list[Change]:
     """The changes that the engine's formula does not refuse."""
     return [c for c in changes if c.predicted is None or c.predicted.verdict != "fails"]
@@ -179,8 +195,3 @@ def _proof(case: Case, shown: Iterable[str], patterns: Iterable[str]) -> Iterato
         if item is not None and item.source not in seen:
             seen.add(item.source)
             yield evidence(item)
-
-
-def weaker(certainty: How) -> How:
-    """One step less sure."""
-    return HOW[min(HOW.index(certainty) + 1, len(HOW) - 1)]

@@ -36,7 +36,8 @@ _PARTS = {
 _OTHER = re.compile(rf"Process \d+ has {_SIZE} memory in use")
 
 Place = Literal[
-    "weights", "repack", "profile", "encoder", "workspace", "sampler", "capture", "kv_pool", "serving", "unknown"
+    "weights", "repack", "profile", "encoder", "workspace",
+    "sampler", "capture", "kv_pool", "serving", "unknown",
 ]  # fmt: skip
 #: frames that decide a place, the most particular in front (vLLM 0.6.0-0.33.0, both model runners)
 _PLACES: tuple[tuple[Place, str], ...] = (
@@ -47,12 +48,14 @@ _PLACES: tuple[tuple[Place, str], ...] = (
     ("capture", r":(?:capture_model|_?capture_cudagraphs|_warmup_and_capture|graph_capture|capture_graph\w*"
                 r"|_capture_\w*graph\w*)$|cudagraph_utils\.py:capture|compilation/cuda_?graph\.py"),
     ("repack", r":process_weights_after_loading$|:_?repack_\w+$"),
-    ("weights", r"model_executor/model_loader/|:load_model$|:create_weights$|:load_weights$|:initialize_model$"),
+    ("weights", r"model_executor/model_loader/|:(?:load_model|create_weights|load_weights|initialize_model)$"),
     ("kv_pool", r":(?:_allocate_kv_cache\w*|initialize_kv_cache\w*|allocate_kv_cache\w*|_init_cache_engine"
                 r"|_reshape_kv_cache\w*|init_kv_cache\w*)$"),
-    ("workspace", r"fused_moe|modular_kernel|v1/worker/workspace\.py|deep_gemm|:fused_experts|indexer|sparse_attn"),
-    ("profile", r":(?:profile_run|determine_available_memory|determine_num_available_blocks|profile_cudagraph_memory)$"),
-    ("serving", r":(?:execute_model|run_busy_loop|_process_engine_step|step_with_batch_queue|process_input_queue)$"),
+    ("workspace", r"fused_moe|modular_kernel|v1/worker/workspace\.py|deep_gemm|:fused_experts|indexer"
+                  r"|sparse_attn"),
+    ("profile", r":(?:profile_run|determine_available_memory|determine_num_available_blocks"
+                r"|profile_cudagraph_memory)$"),
+    ("serving", r":(?:execute_model|run_busy_loop|_process_engine_step|step_with_batch_queue)$"),
 )  # fmt: skip
 #: the place that a phase means where no frame tells it
 _OF_PHASE: dict[str, Place] = {
@@ -115,7 +118,7 @@ def _read(pattern: str, text: str) -> int | None:
 
 def place(case: Case) -> Place:
     """Where the failure happened: by its frames, else by the phase."""
-    if says(case, r"when warming up (?:sampler|pooler)"):
+    if says(case, r"out of memory occurred when warming up", anywhere=True):
         return "sampler"
     for name, pattern in _PLACES:
         if ran(case, pattern):
@@ -130,6 +133,8 @@ def _serving_or(name: Place, case: Case) -> Place:
     )
     if under_load:
         return "serving"
+    if name == "serving" and ran(case, r":(?:compile_or_warm_up_model|determine_available_memory)$"):
+        return _OF_PHASE.get(case.phase or "", "sampler")
     if name == "workspace" and case.phase not in (None, "profile", "args", "init"):
         return _OF_PHASE.get(case.phase or "", "workspace")
     return name
@@ -147,7 +152,7 @@ def not_these(case: Case, failure: Oom) -> Iterator[Refuted]:
     if failure.unallocated is not None and failure.tried is not None and failure.unallocated < failure.tried:
         yield Refuted(
             "fragmentation",
-            f"only {mib(failure.unallocated)} are reserved and unused, less than the {mib(failure.tried)} asked for",
+            f"only {mib(failure.unallocated)} are reserved and unused, {mib(failure.tried)} were asked for",
         )
     if failure.others is not None and failure.total is not None and failure.others < 256 * MIB:
         yield Refuted(
@@ -157,6 +162,11 @@ def not_these(case: Case, failure: Oom) -> Iterator[Refuted]:
         )
     if failure.pools is not None and failure.tried is not None and failure.pools < 256 * MIB:
         yield Refuted("CUDA graphs fill the card", f"the graph pools hold {mib(failure.pools)}")
+
+
+def crowded(failure: Oom) -> bool:
+    """True if other processes hold a quarter of the card or more."""
+    return failure.total is not None and (failure.others or 0) >= 0.25 * failure.total
 
 
 def shared_with(failure: Oom) -> list[str]:

@@ -1,0 +1,83 @@
+"""The rows of an engine's ``flags.toml``, and argv read by them as argparse would."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct, field
+from packaging.version import Version
+
+from ullage.core.versions import Span
+
+Scalar = str | int | float | bool | list[str | int | float]
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?$")
+
+
+class FlagRow(Struct, frozen=True, forbid_unknown_fields=True):
+    """A flag from ``since`` to ``until`` (exclusive). See the head of flags.toml for ``type``."""
+
+    name: str
+    since: str = ""
+    until: str | None = None
+    spellings: list[str] = field(default_factory=list)
+    type: str = "str"
+    default: Scalar | None = None
+    of: str = ""
+    source: str = ""
+
+    @property
+    def spelled(self) -> list[str]:
+        return self.spellings or ["--" + self.name.replace("_", "-")]
+
+    @property
+    def setting(self) -> str:
+        """The setting that the flag feeds."""
+        return self.of or self.name
+
+    @property
+    def span(self) -> Span:
+        return Span(self.since or None, self.until)
+
+
+class FlagTable(Struct, frozen=True, forbid_unknown_fields=True):
+    flag: list[FlagRow] = field(default_factory=list)
+
+
+class Flags:
+    """The flags of one release (None: the newest). ``find`` knows those of other releases too, and says so."""
+
+    def __init__(self, rows: Iterable[FlagRow], release: Version | None) -> None:
+        self.now: dict[str, FlagRow] = {}
+        self.other: dict[str, FlagRow] = {}
+        for row in rows:
+            target = self.now if row.span.holds(release) else self.other
+            target.update(dict.fromkeys(row.spelled, row))
+
+    def find(self, spelling: str) -> tuple[FlagRow | None, bool]:
+        """The row of a spelling and whether this release has it; any unambiguous beginning will do."""
+        if spelling in self.now:
+            return self.now[spelling], True
+        begun = {row.name: row for known, row in self.now.items() if known.startswith(spelling)}
+        if spelling.startswith("--") and len(spelling) > 3 and len(begun) == 1:
+            return next(iter(begun.values())), True
+        return self.other.get(spelling), False
+
+    def defaults(self) -> dict[str, Scalar]:
+        """Setting -> the release's default, where argparse has one."""
+        return {row.name: row.default for row in self.now.values() if row.default is not None and not row.of}
+
+
+def is_flag(word: str) -> bool:
+    """True for a word that argparse takes as an option: "-1" and "-0.5" are values."""
+    return word.startswith("-") and len(word) > 1 and not _NUMBER.match(word)
+
+
+def values_after(words: Sequence[str], at: int, *, many: bool) -> list[str]:
+    """The values that follow an option at ``at``: one, or all up to the next option."""
+    found: list[str] = []
+    for word in words[at + 1 :]:
+        if is_flag(word) or (found and not many):
+            break
+        found.append(word)
+    return found

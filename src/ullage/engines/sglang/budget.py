@@ -1,0 +1,293 @@
+"""The engine's arithmetic for one deployment: ``budget`` and its ledgers.
+
+The terms are in the modules beside it: cells (bytes per token), hybrid (windows, recurrent state), speculative,
+pool (tokens), slack (what must fit beside the pool), defaults. Readings come first; a rule speaks only
+where nothing was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from ullage.core.deployment import Budget, Deployment, Reading, Verdict
+from ullage.core.ledger import Entry, Ledger
+from ullage.core.run import Phase
+from ullage.core.units import GIB, Band
+from ullage.engines.sglang.known import (
+    Known,
+    add,
+    fraction,
+    known,
+    less,
+    over,
+    rank_readings,
+    times,
+)
+from ullage.engines.sglang.pool import POOL, Pool, mm_reserved_bytes, size_pool
+from ullage.engines.sglang.settings import at_least
+from ullage.engines.sglang.slack import at_start, beside_the_pool, total_of
+
+RULE = "sglang, model_runner / kv_cache_configurator: available - pre_model_load * (1 - mem_fraction_static)"
+#: architectures whose pool is not modelled (DSV4PoolConfigurator: four pools of compressed latents)
+_NOT_MODELLED = ("DeepseekV4ForCausalLM",)
+
+
+class Sized(Struct, frozen=True):
+    """The pool at the middle of the bands, and at their ends."""
+
+    middle: Pool
+    low: Pool
+    high: Pool
+
+    @property
+    def tokens(self) -> Band:
+        return Band(self.middle.tokens, self.low.tokens, self.high.tokens)
+
+
+def budget(deployment: Deployment) -> Budget:
+    """The engine's own arithmetic for ``deployment``: will a token fit, how many do, and what is where.
+
+    pool = free after the weights - total x (1 - mem_fraction_static); tokens = pool // bytes per token.
+    """
+    base = known(deployment)
+    f, source = fraction(base)
+    missing = _missing(base, f)
+    if f is None or base.total is None or base.free is None:
+        return Budget(
+            missing=missing, rule=RULE, bytes_per_token=bytes_per_token(base), ledgers=ledgers(base, None)
+        )
+    pool = pool_of(base, f)
+    sized = _sized(base, pool)
+    tokens = sized.tokens if sized else _tokens_by_log(base, pool)
+    entries = free_slack(base, sized.middle) if sized else ()
+    middle = sized.middle if sized else None
+    verdict, at, cause = _verdict(base, pool, tokens, sized, _left(base, f, entries))
+    return Budget(
+        verdict=verdict, fails_at=at, cause=cause, formula=formula(base, f, pool), rule=f"{RULE}; {source}",
+        pool_bytes=pool, bytes_per_token=bytes_per_token(base), kv_tokens=tokens,
+        ledgers=ledgers(base, middle), missing=missing, warnings=_warnings(base, middle),
+    )  # fmt: skip
+
+
+def pool_of(base: Known, f: Band) -> Band:
+    """Bytes for the pool, with the limits that the printed figures allow."""
+    assert base.free is not None and base.total is not None
+    rule, reserved = POOL.at(base.settings.release), mm_reserved_bytes(base.model, base.settings)
+
+    def at(free: float, total: float, share: float) -> float:
+        return rule(free, total, share) - reserved
+
+    return Band(
+        at(base.free.value, base.total.value, f.value),
+        at(base.free.low, base.total.high, f.low),
+        at(base.free.high, base.total.low, f.high),
+    )
+
+
+def formula(base: Known, f: Band, pool: Band) -> str:
+    """The rule with its numbers: "21.78 - 94.08 x (1 - 0.55) = -20.56 GiB"."""
+    assert base.free is not None and base.total is not None
+    reserved = mm_reserved_bytes(base.model, base.settings)
+    held = f" - {reserved / GIB:.2f}" if reserved else ""
+    left = f"{base.free.value / GIB:.2f} - {base.total.value / GIB:.2f} x (1 - {f.value:.4g}){held}"
+    return f"{left} = {pool.value / GIB:.2f} GiB"
+
+
+def _missing(base: Known, f: Band | None) -> tuple[str, ...]:
+    needs = {
+        "mem_fraction_static": f is None,
+        "free_before_weights_gib": base.total is None,
+        "free_after_weights_gib": base.free is None,
+        "model": base.model is None,
+    }
+    return tuple(name for name, lacks in needs.items() if lacks)
+
+
+def _sized(base: Known, pool: Band) -> Sized | None:
+    """The pool by the model's shapes; None where they are not known or not modelled."""
+    model, s = base.model, base.settings
+    if model is None or not model.layers or model.architecture in _NOT_MODELLED:
+        return None
+    middle, low, high = (size_pool(model, s, b) for b in (pool.value, pool.low, pool.high))
+    return Sized(middle, low, high) if middle.cell_bytes > 0 else None
+
+
+def bytes_per_token(base: Known) -> Band | None:
+    """Bytes of one token: the printed pool sizes by the printed tokens, else the model's cell."""
+    stored, tokens = kv_read(base), base.read("kv_tokens")
+    if stored is not None and tokens is not None and tokens.value > 0 and base.read("swa_tokens") is None:
+        rows = tokens.value + base.settings.page
+        return Band(stored.value / rows, stored.low / rows, stored.high / tokens.value)
+    if base.model is None or not base.model.layers or base.model.architecture in _NOT_MODELLED:
+        return None
+    cell = size_pool(base.model, base.settings, GIB).cell_bytes
+    return Band(cell, cell, cell) if cell > 0 else None
+
+
+def kv_read(base: Known) -> Band | None:
+    """Bytes of the printed pool: K + V, or the one size of MLA; of both sub-pools where there are two."""
+    parts = [base.read(name) for name in ("k_gib", "v_gib", "swa_k_gib", "swa_v_gib")]
+    found = [part for part in parts if part is not None]
+    if len(found) >= 2:
+        return add(*found)
+    one, windows = base.read("kv_gib"), base.read("swa_kv_gib")
+    return add(one, windows) if one is not None and windows is not None else one
+
+
+def _tokens_by_log(base: Known, pool: Band) -> Band | None:
+    size = bytes_per_token(base)
+    return over(pool, size) if size is not None else None
+
+
+def free_slack(base: Known, pool: Pool) -> tuple[Entry, ...]:
+    """What must fit beside ``pool``, each with its limits; observed stages replace the estimates."""
+    if base.model is None:
+        return ()
+    context = base.read("context_len")
+    return beside_the_pool(base.model, base.settings, pool, int(context.value) if context else None)
+
+
+def slack_bytes(base: Known, f: Band) -> Band | None:
+    """total x (1 - f): what the pool leaves for everything else."""
+    return times(base.total, Band(1 - f.value, 1 - f.high, 1 - f.low)) if base.total is not None else None
+
+
+def _left(base: Known, f: Band, entries: tuple[Entry, ...]) -> Band | None:
+    """Slack that is left once the server answers; negative: it runs out of memory before."""
+    slack = slack_bytes(base, f)
+    if slack is None or not entries:
+        return None
+    low, value, high = total_of(at_start(entries))
+    return less(slack, Band(value, low, high))
+
+
+Outcome = tuple[Verdict, Phase | None, str | None]
+
+
+def _verdict(base: Known, pool: Band, tokens: Band | None, sized: Sized | None, left: Band | None) -> Outcome:
+    if pool.high <= 0:
+        return "fails", "kv_pool", "budget-below-weights"
+    if sized is not None and sized.high.mamba_slots is not None and sized.high.mamba_slots <= 0:
+        return "fails", "kv_pool", "hybrid-state-floor-exceeds-budget"
+    if tokens is not None and tokens.high < 1:
+        return "fails", "kv_pool", "budget-below-weights"
+    if pool.low <= 0 or (tokens is not None and tokens.low < 1):
+        return "unsure", None, None
+    if base.total is not None and left is not None and left.high < 0:
+        return "fails", "graph_capture", "graph-capture-oom"
+    if left is not None and left.value < 0:
+        return "unsure", None, None
+    return "starts", None, None
+
+
+def _warnings(base: Known, pool: Pool | None) -> tuple[str, ...]:
+    s, found = base.settings, []
+    if pool is not None and pool.stored_bytes > pool.cell_bytes * 1.005:
+        ratio = pool.stored_bytes / pool.cell_bytes
+        found.append(f"the pool stores {ratio:.3f} times what this release budgets for a token")
+    if s.max_total_tokens is not None and pool is not None and s.max_total_tokens > pool.profiled_tokens:
+        found.append("--max-total-tokens is above what the budget holds and has no effect")
+    if s.speculative and not at_least(s.release, "0.5.14"):
+        found.append("the draft's KV is not counted in the budget of this release: it comes out of the slack")
+    if base.model is not None and base.model.architecture in _NOT_MODELLED:
+        found.append("the pools of DeepSeek-V4 are not modelled: tokens follow from the log alone")
+    return tuple(found)
+
+
+# ledgers
+
+
+def ledgers(base: Known, pool: Pool | None) -> tuple[Ledger, ...]:
+    """One ledger a rank: entries + left = what was free before the weights."""
+    made = (_ledger(base, rank, readings, pool) for rank, readings in rank_readings(base.deployment).items())
+    return tuple(ledger for ledger in made if ledger is not None)
+
+
+def _ledger(base: Known, rank: str, readings: dict[str, Reading], pool: Pool | None) -> Ledger | None:
+    total = _bytes(readings, "free_before_weights_gib") or (base.total.value if base.total else None)
+    if total is None:
+        return None
+    weights = _weights(base, readings, total)
+    kept = [*([weights] if weights else []), *_pools(base, readings, pool)]
+    return Ledger(rank, round(total), (*kept, *_later(base, readings, pool)))
+
+
+def _bytes(readings: dict[str, Reading], name: str) -> float | None:
+    found = readings.get(name)
+    return found.value.value * GIB if found is not None else None
+
+
+def _observed(readings: dict[str, Reading], stage: Phase, label: str, name: str) -> Entry | None:
+    found = readings.get(name)
+    if found is None:
+        return None
+    band = found.value.band.scaled(GIB)
+    return Entry(stage, label, round(band.value), round(band.low), round(band.high), "observed", found.source)
+
+
+def _weights(base: Known, readings: dict[str, Reading], total: float) -> Entry | None:
+    printed = _observed(readings, "weights", "weights", "weights_gib")
+    after = readings.get("free_after_weights_gib")
+    if printed is not None or after is None:
+        return printed or _weights_by_rule(base, total)
+    band = after.value.band.scaled(GIB)
+    return Entry(
+        "weights", "weights", round(total - band.value), round(total - band.high), round(total - band.low),
+        "observed", after.source,
+    )  # fmt: skip
+
+
+def _weights_by_rule(base: Known, total: float) -> Entry | None:
+    if base.free is None or base.total is None:
+        return None
+    used = less(Band(total, total, total), base.free)
+    return Entry(
+        "weights", "weights", round(used.value), max(0, round(used.low)), round(used.high), "estimated",
+        base.free_source,
+    )  # fmt: skip
+
+
+def _pools(base: Known, readings: dict[str, Reading], pool: Pool | None) -> list[Entry]:
+    pairs = (
+        ("K cache", "k_gib"), ("V cache", "v_gib"), ("K cache, windows", "swa_k_gib"),
+        ("V cache, windows", "swa_v_gib"), ("KV cache", "kv_gib"), ("convolution state", "mamba_conv_gib"),
+        ("recurrent state", "mamba_ssm_gib"),
+    )  # fmt: skip
+    halves = "k_gib" in readings and "v_gib" in readings
+    found = [
+        _observed(readings, "kv_pool", label, name)
+        for label, name in pairs
+        if not (halves and name == "kv_gib")
+    ]
+    printed = [entry for entry in found if entry is not None]
+    draft = _all((
+        _observed(readings, "weights", "draft weights", "draft_weights_gib"),
+        _observed(readings, "kv_pool", "draft K cache", "draft_k_gib"),
+        _observed(readings, "kv_pool", "draft V cache", "draft_v_gib"),
+        _observed(readings, "kv_pool", "draft KV cache", "draft_kv_gib"),
+    ))  # fmt: skip
+    if printed or pool is None or pool.tokens <= 0 or "free_after_kv_pool_gib" in readings:
+        return printed + draft
+    rule = [Entry.exact("kv_pool", "KV cache", pool.kv_bytes, RULE)]
+    if pool.state_bytes:
+        rule.append(Entry.exact("kv_pool", "recurrent state", round(pool.state_bytes), RULE))
+    return rule + draft
+
+
+def _all(entries: Iterable[Entry | None]) -> list[Entry]:
+    return [entry for entry in entries if entry is not None]
+
+
+def _later(base: Known, readings: dict[str, Reading], pool: Pool | None) -> list[Entry]:
+    """Tables, workspaces and graphs; the observed size of the graphs instead of its estimate."""
+    if pool is None or pool.tokens <= 0:
+        return [
+            e for e in (_observed(readings, "graph_capture", "CUDA graphs", "graphs_gib"),) if e is not None
+        ]
+    observed = _observed(readings, "graph_capture", "CUDA graphs", "graphs_gib")
+    rules = [entry for entry in free_slack(base, pool) if entry.stage != "serving"]
+    if observed is None:
+        return rules
+    return [entry for entry in rules if entry.stage != "graph_capture"] + [observed]

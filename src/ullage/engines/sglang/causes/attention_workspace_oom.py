@@ -1,0 +1,48 @@
+"""The KV pool takes everything and the attention backend cannot allocate its fixed workspace or tables.
+
+What you see: CUDA out of memory right after "Memory pool end", in the attention backend's constructor,
+init_cuda_graph_state or a table of requests, before the first graph is captured.
+
+What misleads: the pool was allocated without complaint; the failed amount is small (128 to 512 MiB).
+
+What is true: the workspace (FlashInfer 384 MiB, 512 MiB for some models, 2 GiB for deterministic mode) and
+the tables of request slots x context length are outside the budget and need room in total x (1 -
+mem_fraction_static).
+
+What helps: a slightly lower fraction, a shorter --context-length or fewer --max-running-requests (the
+tables), a smaller SGLANG_FLASHINFER_WORKSPACE_SIZE, or a backend without workspace (triton).
+"""
+
+from __future__ import annotations
+
+from ullage.core.finding import Case, Finding, How
+from ullage.engines.sglang.causes._oom import not_these, oom
+from ullage.engines.sglang.causes._terms import advice, checked, fraction, proof, speculates
+
+
+def test(case: Case) -> Finding | None:
+    failure = oom(case)
+    if failure is None or failure.draft or case.phase in ("serving", "weights"):
+        return None
+    certainty: How
+    if failure.place == "workspace":
+        certainty = "certain"
+    elif failure.place == "pool" and not speculates(case):
+        certainty = "likely"
+    else:
+        return None
+    f = fraction(case)
+    lower = (
+        (checked(case, {"mem_fraction_static": round(f - 0.03, 3)}, "leaves room for workspace and tables"),)
+        if f is not None and f > 0.1
+        else ()
+    )
+    return Finding(
+        cause="attention-workspace-oom", certainty=certainty, weight=32,
+        summary="After the KV pool too little was left for the attention backend's workspace and the request tables.",
+        explanation=f"{failure.story}Workspace and tables are not part of the pool's budget; they need room outside "
+        "mem_fraction_static.",
+        evidence=proof(case, "free_after_kv_pool_gib"), refuted=tuple(not_these(failure)),
+        fixes=(*lower, advice("smaller tables", max_running_requests=64),
+               advice("a backend without a large workspace", "possible", attention_backend="triton")),
+    )  # fmt: skip

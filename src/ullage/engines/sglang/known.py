@@ -1,0 +1,157 @@
+"""What is known of a deployment before any rule is asked: settings, model, and the sizes read, in bytes.
+
+The engine takes the smallest free memory of any rank; ``Deployment.readings`` hold that rank's figures. Figures
+of a log are bands: two printed decimals are 0.01 GiB.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ullage.core.deployment import Deployment, Reading
+from ullage.core.machine import Gpu
+from ullage.core.model import Model
+from ullage.core.units import GIB, MIB, Band
+from ullage.engines.sglang.defaults import Host, resolved
+from ullage.engines.sglang.settings import Settings, at_least, of_launch
+
+ZERO = Band(0, 0, 0)
+
+
+class Known(Struct, frozen=True):
+    """``given`` is what the launch states, ``settings`` the same with the release's defaults. Bands in bytes;
+    None: not known. ``source`` names the line a figure is from, or the rule."""
+
+    deployment: Deployment
+    given: Settings
+    settings: Settings
+    model: Model | None = None
+    total: Band | None = None
+    total_source: str = ""
+    free: Band | None = None
+    free_source: str = ""
+
+    def read(self, name: str) -> Band | None:
+        """A reading in the unit of its name; sizes in bytes."""
+        band = self.deployment.reading(name)
+        return band.scaled(GIB) if band is not None and name.endswith("_gib") else band
+
+    def source(self, *names: str) -> str:
+        found = (self.deployment.readings.get(name) for name in names)
+        return ", ".join(dict.fromkeys(reading.source for reading in found if reading is not None))
+
+
+def known(deployment: Deployment) -> Known:
+    """Everything at hand for ``deployment``."""
+    given, model = of_launch(deployment.launch), deployment.model
+    context = deployment.reading("context_len")
+    if given.context_length is None and context is not None:
+        given = _with_context(given, int(context.value))
+    machine = deployment.machine
+    gpu = machine.gpu if machine else None
+    mib = gpu.total_bytes // MIB if gpu is not None and gpu.total_bytes else None
+    settings = resolved(given, model, Host(mib, gpu.capability if gpu else None))
+    base = Known(deployment, given, settings, model)
+    total, total_source = _total(base, gpu)
+    free, free_source = _free(base, total)
+    return Known(deployment, given, settings, model, total, total_source, free, free_source)
+
+
+def _with_context(given: Settings, context_length: int) -> Settings:
+    return replace(given, context_length=context_length) if context_length > 0 else given
+
+
+def add(*bands: Band) -> Band:
+    return Band(sum(b.value for b in bands), sum(b.low for b in bands), sum(b.high for b in bands))
+
+
+def less(a: Band, b: Band) -> Band:
+    return Band(a.value - b.value, a.low - b.high, a.high - b.low)
+
+
+def times(a: Band, b: Band) -> Band:
+    corners = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
+    return Band(a.value * b.value, min(corners), max(corners))
+
+
+def over(a: Band, b: Band) -> Band | None:
+    """a / b; None where b may be zero."""
+    if b.low <= 0:
+        return None
+    corners = [x / y for x in (a.low, a.high) for y in (b.low, b.high)]
+    return Band(a.value / b.value, min(corners), max(corners))
+
+
+def _total(base: Known, gpu: Gpu | None) -> tuple[Band | None, str]:
+    """Free bytes before the weights: printed, else free after + usage of the same rank, else what a GPU of this
+    size usually has left once CUDA and NCCL are up (0.5 .. 2.5 GiB less than its memory)."""
+    before = base.read("free_before_weights_gib")
+    if before is not None:
+        return before, base.source("free_before_weights_gib")
+    after, used = base.read("free_after_weights_gib"), base.read("weights_gib")
+    if after is not None and used is not None:
+        return add(after, used), base.source("free_after_weights_gib", "weights_gib")
+    if gpu is None or (gpu.free_bytes is None and gpu.cuda_bytes is None and gpu.total_bytes is None):
+        return None, ""
+    if gpu.free_bytes is not None:
+        return less(gpu.free_bytes, Band(0.3 * GIB, 0, 2.0 * GIB)), f"free on an idle {gpu.name}, estimated"
+    whole = gpu.cuda_bytes or Band(gpu.total_bytes or 0, (gpu.total_bytes or 0) * 0.98, gpu.total_bytes or 0)
+    taken = Band(1.0 * GIB, 0.4 * GIB, 2.8 * GIB)
+    return less(whole, taken), "GPU memory less CUDA context and NCCL, estimated"
+
+
+def _free(base: Known, total: Band | None) -> tuple[Band | None, str]:
+    """Free bytes after the weights: printed (after the draft's where it loads first, 0.5.14..), else the total
+    less the weights."""
+    after = base.read("free_after_weights_gib")
+    drafted = base.read("draft_free_after_weights_gib")
+    if after is not None and drafted is not None and loads_draft_first(base.settings):
+        return drafted, base.source("draft_free_after_weights_gib")
+    if after is not None:
+        return after, base.source("free_after_weights_gib")
+    weights = base.read("weights_gib")
+    if weights is not None and total is not None:
+        return less(total, weights), base.source("weights_gib")
+    estimate = weights_estimate(base.model, base.settings)
+    if estimate is None or total is None:
+        return None, ""
+    return less(total, estimate), "checkpoint bytes by the sharding rules, estimated"
+
+
+def loads_draft_first(s: Settings) -> bool:
+    """From 0.5.14 on the draft's weights are loaded before any pool is sized."""
+    return s.speculative and at_least(s.release, "0.5.14")
+
+
+def weights_estimate(model: Model | None, s: Settings) -> Band | None:
+    """Bytes of weights on one rank: checkpoint / (tp x pp), and what ranks repeat (estimated).
+
+    Norms, routers, vision towers and MLA's first projections are whole on every rank; observed loads lie
+    between 0.97 and 1.12 of the share, DP attention repeats the attention weights as well.
+    """
+    if model is None or not model.checkpoint_bytes:
+        return None
+    share = model.checkpoint_bytes / (s.tp * s.pp)
+    repeated = 0.35 if s.dp_attention and s.dp > 1 else 0.1
+    return Band(share * (1 + repeated / 3), share * 0.95, share * (1 + repeated) + 0.8 * GIB)
+
+
+def fraction(base: Known) -> tuple[Band | None, str]:
+    """mem_fraction_static with where it is from: printed or typed, else the release's default."""
+    printed = base.deployment.readings.get("mem_fraction_static")
+    if base.given.mem_fraction_static is not None:
+        f = base.given.mem_fraction_static
+        arg = base.deployment.launch.args.get("mem_fraction_static")
+        return Band(f, f, f), arg.source if arg and arg.source else "launch"
+    if printed is not None:
+        return printed.value.band, printed.source
+    f_default = base.settings.mem_fraction_static
+    if f_default is None or base.deployment.launch.release is None:
+        return None, ""
+    return Band(f_default, f_default, f_default), f"default of {base.deployment.launch.version}"
+
+
+def rank_readings(deployment: Deployment) -> dict[str, dict[str, Reading]]:
+    """Each rank's own figures; one nameless rank with the deciding ones where no rank is told apart."""
+    return deployment.by_rank or {"": deployment.readings}

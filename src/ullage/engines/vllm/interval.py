@@ -1,0 +1,112 @@
+"""Which values of gpu_memory_utilization start, from both sides."""
+
+from __future__ import annotations
+
+import math
+
+from ullage.core.deployment import Deployment, Interval
+from ullage.core.ledger import Entry
+from ullage.core.run import Run
+from ullage.core.units import GIB, Band
+from ullage.engines.vllm import peak
+from ullage.engines.vllm.pool import bytes_per_token, kv_plans
+from ullage.engines.vllm.settings import Settings, settings
+from ullage.engines.vllm.terms import Terms, smallest, terms
+
+FLAG = "gpu_memory_utilization"
+
+
+def interval(run: Run | None, deployment: Deployment) -> Interval:
+    """low: the share at which one request of max_model_len just fits; high: the largest share beside which graphs
+    and workspaces still have room in what was free at the start.
+
+    low = (U x T - pool + needed) / T; high = (free at start - what lies beside the share) / T
+    """
+    s = settings(deployment)
+    t = terms(deployment, s)
+    low, low_because = lower(deployment, s, t)
+    high, high_because = upper(deployment, s)
+    return Interval(FLAG, low, high, recommended(low, high, s), low_because, high_because)
+
+
+def needed_bytes(deployment: Deployment, s: Settings, t: Terms) -> tuple[float, str]:
+    """(bytes that the pool must have, what they are for): one request of max_model_len where its need is known."""
+    shown = deployment.reading("needed_kv_gib")
+    length = f"one request of {s.max_model_len:,} tokens" if s.max_model_len else "one request"
+    if shown is not None:
+        return shown.value * GIB, length
+    plans = kv_plans(deployment, s, Band(1 << 50, 1 << 50, 1 << 50))
+    if plans is not None and not s.auto_fit:
+        block = plans[0].block_bytes
+        return float(plans[0].needed + block), length
+    token = bytes_per_token(deployment, s)
+    if token is not None and s.max_model_len and not s.auto_fit:
+        return token.value * s.max_model_len, length
+    return 0.0, "a first block of cache"
+
+
+def lower(deployment: Deployment, s: Settings, t: Terms) -> tuple[float | None, str]:
+    if s.kv_bytes:
+        return (
+            0.0,
+            "the pool is pinned by --kv-cache-memory-bytes: the share only bounds the check at the start",
+        )
+    if t.pool is None or t.requested is None or t.total is None or t.total.band.value <= 0:
+        return None, "unknown: " + ", ".join(t.missing or ("the GPU's total memory",))
+    need, what = needed_bytes(deployment, s, t)
+    held = t.requested.band.value - t.pool.band.value
+    return (held + need) / t.total.band.value, (
+        f"{held / GIB:.2f} GiB for weights and the profile, {need / GIB:.2f} GiB for {what}, "
+        f"of {t.total.band.value / GIB:.2f} GiB"
+    )
+
+
+def upper(deployment: Deployment, s: Settings) -> tuple[float | None, str]:
+    if s.total is None or s.total.value <= 0:
+        return None, "unknown: the GPU's total memory"
+    free = smallest(deployment, "free_at_start_gib")
+    have = free.value.value * GIB if free else s.total.value - peak.before_baseline(s).value
+    origin = f"free at start ({free.source})" if free else "free at start by estimate"
+    beside = peak.beside(deployment, s)
+    taken = sum(entry.bytes for entry in beside)
+    names = ", ".join(f"{entry.name} {entry.bytes / GIB:.2f}" for entry in beside if entry.bytes)
+    text = f"{have / GIB:.2f} GiB {origin}" + (
+        f", less what lies beside the share: {names} GiB" if names else ""
+    )
+    return max(0.0, min(1.0, (have - taken) / s.total.value)), text
+
+
+def recommended(low: float | None, high: float | None, s: Settings) -> float | None:
+    """The largest share in steps of 0.01 that keeps half a percent to the upper limit; None where none starts."""
+    if low is None:
+        return None
+    if high is None:
+        default = s.utilization
+        return default if default > low else None
+    if low >= high:
+        return None
+    best = math.floor((high - 0.005) * 100) / 100
+    if best > low:
+        return round(best, 2)
+    return round((low + high) / 2, 4)
+
+
+def shortage(deployment: Deployment, entries: list[Entry] | None = None) -> Band | None:
+    """Bytes by which free memory falls short of the share and what lies beside it; positive: it does not fit.
+
+    None where the share or the total is unknown. For causes that look at what came after the pool.
+    """
+    s = settings(deployment)
+    t = terms(deployment, s)
+    if s.total is None or t.requested is None:
+        return None
+    free = smallest(deployment, "free_at_start_gib")
+    have = free.value.band.scaled(GIB) if free else _minus(s.total, peak.before_baseline(s))
+    for entry in entries if entries is not None else peak.beside(deployment, s):
+        have = _minus(have, Band(entry.bytes, entry.low, entry.high))
+    left = _minus(have, t.requested.band)
+    return Band(-left.value, -left.high, -left.low)
+
+
+def _minus(a: Band, b: Band) -> Band:
+    return Band(a.value - b.value, a.low - b.high, a.high - b.low)

@@ -1,0 +1,57 @@
+"""Where the bytes of each rank's GPU go, stage by stage."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from ullage.core.deployment import Deployment
+from ullage.core.ledger import Entry, Ledger
+from ullage.core.units import Band
+from ullage.engines.vllm import peak
+from ullage.engines.vllm.settings import Settings
+from ullage.engines.vllm.terms import Term, Terms, named, read, terms
+
+
+def ledgers(deployment: Deployment, s: Settings, t: Terms) -> tuple[Ledger, ...]:
+    """One ledger a rank that showed figures, else one for the deciding rank."""
+    if t.total is None:
+        return ()
+    ranks = list(deployment.by_rank) or [""]
+    return tuple(ledger(deployment, s, rank) for rank in ranks[:256])
+
+
+def ledger(deployment: Deployment, s: Settings, rank: str) -> Ledger:
+    """Where the bytes of one rank's GPU go: baseline, weights, profile, pool, graphs; the rest is left."""
+    t = terms(deployment, s, rank or None)
+    size = read(deployment, "total_gib", "init", "total", rank) or t.total
+    entries = [baseline(deployment, s, size, rank)]
+    entries += [term.entry for term in t.held if term.band.value or term.band.high]
+    if t.pool is not None and t.pool.band.value > 0:
+        entries.append(t.pool.entry)
+    entries += graphs_left(deployment, s, t) + peak.workspaces(deployment, s)
+    return Ledger(rank, int(size.band.value) if size else 0, tuple(entries))
+
+
+def baseline(deployment: Deployment, s: Settings, total: Term | None, rank: str) -> Entry:
+    """What was taken before the engine looked: total - free at start where both are printed."""
+    free = read(deployment, "free_at_start_gib", "init", "free at start", rank)
+    if free is not None and total is not None and total.certainty == "observed":
+        band = Band(
+            total.band.value - free.band.value, total.band.low - free.band.high, total.band.high - free.band.low
+        )
+        return Term("init", "taken before the start", band, "observed", free.source).entry
+    return Term(
+        "init", "CUDA context and communicators", peak.before_baseline(s), "estimated", "public logs"
+    ).entry
+
+
+def graphs_left(deployment: Deployment, s: Settings, t: Terms) -> list[Entry]:
+    """CUDA graphs as captured, less what the estimate already reserved in the share."""
+    entry = peak.graphs_entry(deployment, s)
+    reserved = named(t.held, "graph estimate")
+    if reserved is None:
+        return [entry] if entry.high > 0 else []
+    beyond = entry.bytes - int(reserved.band.value)
+    if entry.certainty != "observed" or beyond <= 0:
+        return []
+    return [replace(entry, name="CUDA graphs beyond the estimate", bytes=beyond, low=beyond, high=beyond)]

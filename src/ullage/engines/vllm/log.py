@@ -1,0 +1,306 @@
+"""Lines of a vLLM server to Runs: ``log.toml`` applied, phases from frames, what followed a stop."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+
+from msgspec.structs import replace
+from packaging.version import Version
+
+from ullage.core.run import (
+    PHASES,
+    Event,
+    Failure,
+    Frame,
+    Line,
+    Note,
+    Phase,
+    Ready,
+    Run,
+    Settings,
+    Stopped,
+    Trace,
+)
+from ullage.core.tables import load
+from ullage.core.units import parse_size
+from ullage.core.versions import Span
+from ullage.engines.vllm.printed import keywords, mapping
+from ullage.logs.grammar import Grammar, LineRow, LogTable, chain
+from ullage.logs.runs import RunBuilder
+
+_QUIET = frozenset({"DEBUG", "INFO", "WARNING", "D", "I", "W"})
+_OOM = re.compile(r"out of memory", re.IGNORECASE)
+_OVERSIZED = re.compile(
+    r"Tried to allocate (?P<tried>[\d.]+ \w+).*?total capacity of (?P<total>[\d.]+ \w+)", re.DOTALL
+)
+_ENGINE_INIT = re.compile(
+    r"v1/engine/core\.py:__init__$|engine/(?:llm|async_llm)_engine\.py:__init__$", re.MULTILINE
+)
+_ALL_STAGES = re.compile(r":_?initialize_kv_caches$", re.MULTILINE)
+_FRAME = re.compile(r'File "(?P<file>[^"]+)"(?:, line \d+)?, in (?P<function>[\w<>]+)')
+MAX_FRAMES = 200
+#: rows that a process prints once a start
+_PROGRESS = frozenset({"weights-begin", "weights-loaded", "kv-available"})
+_KILLS = frozenset({"kernel-oom", "killed", "memory-limit"})
+#: the first thing that each kind can stop, where the log shows nothing else
+_FALLBACK: dict[str, Phase] = {"no-kernel-image": "init", "kernel-missing": "init"}
+#: the last release before one that dropped a line: a log with that line is no newer
+_LAST_BEFORE = {"0.9.0": "0.8.5.post1", "0.11.0": "0.10.2"}
+#: names that the engine line prints, and the argument each one is
+ARGUMENT_NAMES = {
+    "max_seq_len": "max_model_len", "chunked_prefill_enabled": "enable_chunked_prefill", "model_tag": "model",
+    "num_spec_tokens": "num_speculative_tokens",
+}  # fmt: skip
+
+
+class VllmGrammar(Grammar):
+    """Frames decide by the order of their rows, over the whole chain: vLLM's stages call each other (the
+    profile run warms the sampler up, the capture runs dummy batches), so the innermost frame misleads."""
+
+    def phase(self, trace: Trace | None) -> Phase | None:
+        places = _places(trace)
+        for pattern, stage in self.frames:
+            if any(pattern.search(place) for place in places):
+                return stage
+        return None
+
+    def events(self, line: Line) -> list[tuple[LineRow | None, Event]]:
+        """As the base; a failure that a line of level WARNING or below tells was survived: a note."""
+        found = super().events(line)
+        if line.level not in _QUIET:
+            return found
+        return [(row, _survived(row, event)) for row, event in found]
+
+
+def _survived(row: LineRow | None, event: Event) -> Event:
+    if not isinstance(event, Failure) or (row is not None and (row.cascade or row.hang)):
+        return event
+    return Note(
+        name="survived", fields={"kind": event.kind, "message": event.message},
+        source=event.source, rank=event.rank, time=event.time, text=event.text,
+    )  # fmt: skip
+
+
+def _places(trace: Trace | None) -> list[str]:
+    return [f"{frame.file}:{frame.function}" for part in chain(trace) for frame in part.frames]
+
+
+@cache
+def grammar() -> VllmGrammar:
+    """vLLM's rows in front, those of the runtime under it behind."""
+    own = load("ullage.engines.vllm", "log.toml", LogTable)
+    return VllmGrammar(own, load("ullage.engines.runtime", "log.toml", LogTable))
+
+
+class VllmRuns(RunBuilder):
+    """Reads a vLLM log. One start may have many engines (DPn), workers and API servers."""
+
+    def __init__(self) -> None:
+        super().__init__(grammar(), "vllm")
+
+    def begin_run(self) -> None:
+        self.failed: dict[str, Phase | None] = {}
+        self.stopping = False
+        self.ready = False
+        self.loose: dict[str, list[str]] = {}
+        self.releases = Span()
+
+    def feed(self, line: Line) -> None:
+        """As the base; frames that lost their traceback's head, or a line's number, are kept for the failure
+        that follows them."""
+        if line.trace is None and 'File "' in line.text and (found := _FRAME.search(line.text)):
+            kept = self.loose.setdefault(line.rank.label, [])
+            if len(kept) < MAX_FRAMES:
+                kept.append(f"{found['file']}:{found['function']}")
+        super().feed(line)
+
+    def _begins(self, row: LineRow | None, line: Line) -> bool:
+        """As the base; but a collector's heading ("OOM-killed") belongs to the log under it."""
+        heading = all(isinstance(e, Failure) and e.kind == "memory-limit" for _, e in self.events)
+        return not heading and super()._begins(row, line)
+
+    def _take(self, row: LineRow | None, event: Event, line: Line) -> None:
+        if row is not None:
+            self.releases = _narrowed(self.releases, row)
+        if row is not None and row.name in _PROGRESS and self._starts_over(row, line):
+            self._close()
+            self.num_lines = 1
+        super()._take(row, event, line)
+
+    def _starts_over(self, row: LineRow, line: Line) -> bool:
+        """True where a process that failed does again what it had done before it failed: a restart whose first
+        lines are missing."""
+        at = self.failed.get(line.rank.label)
+        return at is not None and row.stage is not None and PHASES.index(row.stage) <= PHASES.index(at)
+
+    def refine(self, event: Event, line: Line) -> Iterable[Event]:
+        if isinstance(event, Ready):
+            self.ready = True
+        if isinstance(event, Stopped):
+            # uvicorn shuts down after a failure too: then nobody asked for it
+            if self.failed:
+                return ()
+            self.stopping = True
+        if isinstance(event, Note) and event.name.startswith("settings-") and (settings := _settings(event)):
+            return (settings,)
+        return (event,)
+
+    def refine_failure(self, failure: Failure, line: Line) -> Failure:
+        if failure.cascade or failure.hang:
+            if failure.at == "serving":
+                self._advance(line.rank.label, "serving")
+            return failure
+        if self.stopping:
+            return replace(failure, cascade=True)
+        if self.ready and _only_a_request(failure, line):
+            return replace(failure, cascade=True, at="serving")
+        failure = replace(failure, at=self._at(failure))
+        self.failed[line.rank.label] = failure.at
+        return failure
+
+    def _at(self, failure: Failure) -> Phase | None:
+        """The phase of a failure: a server that answers is serving, whatever its frames are called."""
+        if self.ready:
+            return "serving"
+        reached = self._reached(failure.rank.dp)
+        if failure.at == "warmup" and failure.kind != "sampler-warmup-oom" and reached == "graph_capture":
+            inner = self.grammar.phase(_without(failure.trace, "compile_or_warm_up_model"))
+            return inner or "graph_capture"
+        if failure.kind == "sampler-warmup-oom" and failure.at != "profile":
+            return "warmup"
+        return failure.at
+
+    def open_phase(self, line: Line) -> Phase | None:
+        """The furthest stage that a process of the line's engine has opened: vLLM logs most stages once, from
+        one rank, or from the engine process. Frames that span several stages set a limit below."""
+        reached = self._reached(line.rank.dp)
+        places = "\n".join(_places(line.trace) or self.loose.get(line.rank.label, []))
+        if line.level not in _QUIET and (told := self.grammar.phase(_trace_of(places))):
+            return told
+        if _ALL_STAGES.search(places):
+            return _later(reached, "profile")
+        if _ENGINE_INIT.search(places) and (reached is None or reached == "args"):
+            return "weights" if _OOM.search(_message(line)) else "init"
+        return reached
+
+    def _opened(self, row: LineRow | None, line: Line) -> Phase | None:
+        """As the base, but unknown stays unknown until the whole run is read (``_placed``), and a lower bound
+        later than the weights, which fits engines that run no kernel before, is not used."""
+        opened = self.open_phase(line)
+        if opened is None or row is None or row.least not in ("init", "weights"):
+            return opened
+        return _later(opened, row.least)
+
+    def _reached(self, dp: int | None) -> Phase | None:
+        mine = [phase for label, phase in self.open.items() if dp is None or _group(label) in (None, dp)]
+        return max(mine or self.open.values(), key=PHASES.index, default=None)
+
+    def _run(self) -> Run:
+        run = super()._run()
+        run = replace(run, events=tuple(_placed(run.events, self._reached(None))))
+        release = _LAST_BEFORE.get(self.releases.until or "")
+        if run.version is None and release and self.releases.holds(Version(release)):
+            return replace(run, version=release, version_source="inferred")
+        return run
+
+
+def _message(line: Line) -> str:
+    return "\n".join([line.text, *(trace.text for trace in chain(line.trace))])
+
+
+def _group(label: str) -> int | None:
+    """The data-parallel engine of a rank label ("DP1 TP0"); None where it names none."""
+    found = re.match(r"DP(\d+)\b", label)
+    return int(found[1]) if found else None
+
+
+def _trace_of(places: str) -> Trace | None:
+    """Loose frames as a traceback, so that the same rows read them."""
+    frames = [Frame(*_split(place)) for place in places.splitlines()]
+    return Trace(frames=tuple(frames)) if frames else None
+
+
+def _split(place: str) -> tuple[str, None, str]:
+    file, _, function = place.rpartition(":")
+    return file, None, function
+
+
+def _narrowed(span: Span, row: LineRow) -> Span:
+    """The releases that print all rows seen so far."""
+    since = max(span.since or "0", row.since or "0", key=Version)
+    until = min((text for text in (span.until, row.until) if text), key=Version, default=None)
+    return Span(since if since != "0" else None, until)
+
+
+def _later(one: Phase | None, other: Phase) -> Phase:
+    return max((one or other, other), key=PHASES.index)
+
+
+def _without(trace: Trace | None, function: str) -> Trace | None:
+    if trace is None:
+        return None
+    frames = tuple(frame for frame in trace.frames if frame.function != function)
+    return replace(trace, frames=frames, cause=_without(trace.cause, function))
+
+
+def _only_a_request(failure: Failure, line: Line) -> bool:
+    """True for an exception of the API server while it serves: it answers one request with an error."""
+    return line.rank.process.lower().startswith("apiserver") and failure.kind not in grammar().rows
+
+
+def _placed(events: Iterable[Event], last: Phase | None) -> Iterator[Event]:
+    """Failures whose phase was not known when they were read, placed by what came after them."""
+    known = list(events)
+    for index, event in enumerate(known):
+        if isinstance(event, Failure) and not event.cascade and event.at in (None, "kv_pool"):
+            yield replace(event, at=_guessed(event, known[index + 1 :], last))
+        else:
+            yield event
+
+
+def _guessed(failure: Failure, later: list[Event], last: Phase | None) -> Phase | None:
+    if _OOM.search(failure.message) and "private pools" in failure.message and failure.at == "kv_pool":
+        return "warmup"  # memory in graph pools: the capture has been
+    if failure.at is not None:
+        return failure.at
+    told = next((e.at for e in later if isinstance(e, Failure) and e.at), None)
+    if told is None and failure.kind in _KILLS:
+        told = last  # a collector puts the container's end in front of its log
+    if told is not None:
+        return told
+    sizes = _OVERSIZED.search(failure.message)
+    if sizes and _bytes(sizes["tried"]) > _bytes(sizes["total"]):
+        return "profile"  # larger than the GPU itself: a dummy batch of the largest input
+    row = grammar().rows.get(failure.kind)
+    return row.least if row is not None and row.least in ("init", "weights") else _FALLBACK.get(failure.kind)
+
+
+def _bytes(text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError:
+        return 0
+
+
+def _settings(note: Note) -> Settings | None:
+    """The arguments that a line prints, by the names of the command line."""
+    if "dict" in note.fields:
+        values: Mapping[str, object] = mapping(note.fields["dict"])
+    else:
+        values = keywords(note.fields.get("arguments", ""))
+    named = {
+        ARGUMENT_NAMES.get(name, name): _plain(value) for name, value in values.items() if value is not None
+    }
+    if not named:
+        return None
+    return Settings(
+        values=named, resolved="dict" not in note.fields,
+        source=note.source, rank=note.rank, time=note.time, text=note.text,
+    )  # fmt: skip
+
+
+def _plain(value: object) -> object:
+    """``torch.bfloat16`` as "bfloat16"; other values as they are."""
+    return value.removeprefix("torch.") if isinstance(value, str) else value

@@ -1,0 +1,266 @@
+"""The terms of vLLM's KV budget on one rank: as printed, else by the release's rule or as an estimate.
+
+budget = U x T - weights - activation peak - non-torch memory - graph estimate (from 0.20.0)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ullage.core.deployment import Deployment, Reading
+from ullage.core.ledger import Certainty, Entry
+from ullage.core.run import Phase
+from ullage.core.units import GIB, Band
+from ullage.core.versions import Rules
+from ullage.engines.vllm import peak
+from ullage.engines.vllm.settings import Settings, since
+
+REQUESTED: Rules[[float, float], float] = Rules("requested")
+
+
+@REQUESTED.since("≤0.6.0", source="vllm 0.13.0, v1/worker/gpu_worker.py, init_device")
+def share_of_total(total_bytes: float, utilization: float) -> float:
+    """Bytes that the engine may use of a device: U x T. A share of the total, not of what is free."""
+    return total_bytes * utilization
+
+
+@REQUESTED.since("0.14.0", source="vllm 0.14.0, v1/worker/utils.py, request_memory")
+def share_rounded_up(total_bytes: float, utilization: float) -> float:
+    """The same, rounded up to a whole byte."""
+    return math.ceil(total_bytes * utilization)
+
+
+class Term(Struct, frozen=True):
+    """One term of the budget on the deciding rank, in bytes."""
+
+    stage: Phase
+    name: str
+    band: Band
+    certainty: Certainty
+    source: str
+
+    @property
+    def entry(self) -> Entry:
+        low, high = sorted((int(self.band.low), int(self.band.high)))
+        return Entry(self.stage, self.name, int(self.band.value), low, high, self.certainty, self.source)
+
+
+class Terms(Struct, frozen=True):
+    """The whole sum. ``pool`` is None where a term is unknown; ``missing`` names it."""
+
+    total: Term | None
+    requested: Term | None
+    held: tuple[Term, ...]
+    pool: Term | None
+    missing: tuple[str, ...] = ()
+
+
+def read(deployment: Deployment, name: str, stage: Phase, label: str, labels: str | None = None) -> Term | None:
+    """A reading in GiB as a term; ``labels``: a rank, whose own reading is taken where it has one."""
+    found = deployment.by_rank.get(labels, {}).get(name) if labels else None
+    found = found or deployment.readings.get(name)
+    return Term(stage, label, found.value.band.scaled(GIB), "observed", found.source) if found else None
+
+
+def smallest(deployment: Deployment, name: str) -> Reading | None:
+    """The reading that decides for the group: the smallest over the ranks that show it."""
+    shown = [ranks[name] for ranks in deployment.by_rank.values() if name in ranks]
+    if name in deployment.readings:
+        shown.append(deployment.readings[name])
+    return min(shown, key=lambda reading: reading.value.value, default=None)
+
+
+def terms(deployment: Deployment, s: Settings, rank: str | None = None) -> Terms:
+    """The terms of the budget on ``rank`` (None: on the deciding one)."""
+    total = total_term(s, deployment)
+    requested = requested_term(deployment, s, total)
+    pool = pool_term(deployment, s, rank)
+    held = held_terms(deployment, s, requested, pool, rank)
+    lacking = tuple(
+        name for name, known in (("the GPU's total memory", requested), ("the weights' size", named(held, "weights")))
+        if known is None
+    )  # fmt: skip
+    if pool is None and requested is not None and not lacking:
+        parts = [term.band for term in held]
+        band = Band(
+            requested.band.value - sum(p.value for p in parts),
+            requested.band.low - sum(p.high for p in parts),
+            requested.band.high - sum(p.low for p in parts),
+        )
+        exact = all(term.certainty == "observed" for term in (requested, *held))
+        pool = Term("kv_pool", "KV pool", band, "exact" if exact else "estimated", rule(s))
+    return Terms(total, requested, held, pool, lacking if pool is None else ())
+
+
+def total_term(s: Settings, deployment: Deployment) -> Term | None:
+    if s.total is None:
+        return None
+    reading = deployment.readings.get("total_gib")
+    gpu = deployment.machine.gpu if deployment.machine else None
+    source = reading.source if reading else gpu.source or gpu.name if gpu else ""
+    return Term("init", "total", s.total, "observed" if reading else "estimated", source)
+
+
+def requested_term(deployment: Deployment, s: Settings, total: Term | None) -> Term | None:
+    """U x T. A printed value is used while the share is the one it was printed for."""
+    shown = deployment.readings.get("requested_gib")
+    printed_share = deployment.readings.get("gpu_memory_utilization")
+    same = (
+        printed_share is None
+        or not s.utilization_given
+        or abs(printed_share.value.value - s.utilization) < 6e-3
+    )
+    if shown is not None and same:
+        return Term("init", "requested share", shown.value.band.scaled(GIB), "observed", shown.source)
+    if total is None:
+        return None
+    share = REQUESTED.at(s.release)
+    band = Band(*(share(value, s.utilization) for value in (total.band.value, total.band.low, total.band.high)))
+    return Term(
+        "init", "requested share", band, "exact" if total.certainty == "observed" else "estimated", total.source
+    )
+
+
+def pool_term(deployment: Deployment, s: Settings, rank: str | None) -> Term | None:
+    """The printed KV budget, or the pinned one (kv_cache_memory_bytes, 0.10.2+: replaces the whole sum)."""
+    if s.kv_bytes is not None and s.kv_bytes > 0:
+        return Term(
+            "kv_pool", "KV pool", Band(s.kv_bytes, s.kv_bytes, s.kv_bytes), "exact", "--kv-cache-memory-bytes"
+        )
+    shown = deployment.by_rank.get(rank, {}).get("kv_gib") if rank else None
+    shown = shown or (None if rank and deployment.by_rank.get(rank) else smallest(deployment, "kv_gib"))
+    if shown is None:
+        return None
+    return Term("kv_pool", "KV pool", shown.value.band.scaled(GIB), "observed", shown.source)
+
+
+def held_terms(
+    deployment: Deployment, s: Settings, requested: Term | None, pool: Term | None, rank: str | None
+) -> tuple[Term, ...]:
+    """Weights, activation peak, non-torch memory and graph estimate, in the order of the engine's sum.
+
+    Where the pool is printed and terms are not, what is left of the share stands as one remainder.
+    """
+    graphs = graph_term(deployment, s, rank)
+    weights, other = weights_terms(deployment, s, rank)
+    activation = read(deployment, "peak_activation_gib", "profile", "activation peak", rank)
+    rest = read(deployment, "rest_gib", "profile", "activation peak and non-torch", rank)
+    known = [
+        term
+        for term in (weights, activation, other, graphs)
+        if term is not None and term.certainty == "observed"
+    ]
+    unknown = activation is None or other is None or other.certainty != "observed"
+    if rest is not None:
+        return tuple(term for term in (weights, rest, graphs) if term is not None)
+    if pool is not None and pool.certainty == "observed" and requested is not None and unknown:
+        if weights is not None and weights.certainty == "observed":
+            return (*known, remainder(requested, [*known, pool], activation is None))
+        return (*([weights] if weights else []), *[term for term in known if term is not weights])
+    if activation is None:
+        band = peak.activation_peak(deployment, s)
+        if band is None:
+            band = Band(1.5 * GIB, 0.2 * GIB, 6 * GIB)
+        activation = Term(
+            "profile", "activation peak", band, "estimated", "sampler and transformer pass of the profile"
+        )
+    return tuple(term for term in (weights, activation, other, graphs) if term is not None)
+
+
+def remainder(requested: Term, known: Sequence[Term], both: bool) -> Term:
+    """What is left of the share once the printed terms are taken off."""
+    band = Band(
+        requested.band.value - sum(term.band.value for term in known),
+        requested.band.low - sum(term.band.high for term in known),
+        requested.band.high - sum(term.band.low for term in known),
+    )
+    name = "activation peak and non-torch" if both else "non-torch and rounding"
+    return Term("profile", name, band, "exact", "share - printed terms - pool")
+
+
+def weights_terms(deployment: Deployment, s: Settings, rank: str | None) -> tuple[Term | None, Term | None]:
+    """(weights, non-torch memory). From 0.27.0 the engine reads both together from the driver ("consumed")."""
+    weights = read(deployment, "weights_gib", "weights", "weights", rank)
+    other = read(deployment, "non_torch_gib", "profile", "non-torch", rank)
+    consumed = read(deployment, "consumed_gib", "weights", "weights and non-torch", rank)
+    if consumed is not None and (weights is None or other is None):
+        if weights is None:
+            return replace(consumed, name="weights and non-torch"), _zero_other(consumed)
+        band = Band(
+            consumed.band.value - weights.band.value, consumed.band.low - weights.band.high,
+            consumed.band.high - weights.band.low,
+        )  # fmt: skip
+        return weights, Term("profile", "non-torch", band, "observed", consumed.source)
+    if weights is None:
+        weights = weights_estimate(deployment, s)
+    if other is None:
+        other = Term("profile", "non-torch", peak.non_torch(s), "estimated", "public logs")
+    return weights, other
+
+
+def _zero_other(consumed: Term) -> Term:
+    return Term("profile", "non-torch", Band(0.0, 0.0, 0.0), "observed", consumed.source)
+
+
+def weights_estimate(deployment: Deployment, s: Settings) -> Term | None:
+    """Weights of a rank where no line shows them: bytes of the checkpoint / (tp x pp), with what is replicated."""
+    model = deployment.model
+    if model is None:
+        return None
+    ranks = s.cache.tp * s.cache.pp
+    size = model.checkpoint_bytes
+    if not size and model.parameters:
+        size = int(model.parameters * (4 if s.cache.model_dtype == "float32" else 2))
+    if not size:
+        return None
+    share = size / ranks
+    high = share * (1.03 if ranks == 1 else 1.12) + 0.2 * GIB
+    return Term("weights", "weights", Band(share + 0.03 * GIB, share * 0.97, high), "estimated",
+                f"checkpoint of {size / GIB:.2f} GiB / {ranks}")  # fmt: skip
+
+
+def graph_term(deployment: Deployment, s: Settings, rank: str | None) -> Term | None:
+    """The graph estimate where the release subtracts it."""
+    if not s.subtracts_graphs:
+        return None
+    shown = read(deployment, "graph_estimate_gib", "profile", "graph estimate", rank)
+    if shown is not None:
+        return shown
+    return Term(
+        "profile",
+        "graph estimate",
+        peak.estimated_graphs(s, deployment.model),
+        "estimated",
+        "graphs in public logs",
+    )
+
+
+def named(held: Sequence[Term], name: str) -> Term | None:
+    return next((term for term in held if term.name.startswith(name)), None)
+
+
+def formula(s: Settings, t: Terms) -> str:
+    """The sum with its numbers: "0.95 x 79.19 - 13.64 - 2.87 - 0.25 = 58.47 GiB"."""
+    if s.kv_bytes:
+        return f"pinned by --kv-cache-memory-bytes: {s.kv_bytes / GIB:.2f} GiB"
+    if t.requested is None:
+        return ""
+    requested = f"{t.requested.band.value / GIB:.2f}"
+    if t.total is not None and abs(t.total.band.value * s.utilization - t.requested.band.value) < 0.02 * GIB:
+        requested = f"{s.utilization:g} x {t.total.band.value / GIB:.2f}"
+    parts = [f"{term.band.value / GIB:.2f}" for term in t.held if abs(term.band.value) >= 0.005 * GIB]
+    result = f" = {t.pool.band.value / GIB:.2f} GiB" if t.pool else ""
+    return f"{' - '.join([requested, *parts])}{result}".replace("- -", "+ ")
+
+
+def rule(s: Settings) -> str:
+    """The rule in words, with the release it is of."""
+    held = "weights - activation peak - non-torch"
+    if since(s.release, "0.27.0"):
+        held = "(free at start - free after the profile) - transient peak"
+    graphs = " - graph estimate" if s.subtracts_graphs else ""
+    return f"vLLM {s.release or 'newest rules'} {s.core}: gpu_memory_utilization x total - {held}{graphs}"

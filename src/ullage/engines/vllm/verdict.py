@@ -1,0 +1,127 @@
+"""vLLM's checks in their order: free memory, a positive budget, one full request, a state for each sequence."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from ullage.core.deployment import Budget, Deployment
+from ullage.core.run import Phase
+from ullage.core.units import GIB, Band
+from ullage.engines.vllm.kv_plan import KvPlan
+from ullage.engines.vllm.ledgers import ledgers
+from ullage.engines.vllm.pool import bytes_per_token, kv_plans, kv_tokens
+from ullage.engines.vllm.settings import Settings, settings, since
+from ullage.engines.vllm.terms import Terms, formula, rule, smallest, terms
+
+
+def budget(deployment: Deployment) -> Budget:
+    """The verdict, the formula with its numbers, the pool, its tokens, and a ledger for each rank."""
+    s = settings(deployment)
+    t = terms(deployment, s)
+    plans = kv_plans(deployment, s, t.pool.band if t.pool else None)
+    base = Budget(
+        formula=formula(s, t), rule=rule(s), pool_bytes=t.pool.band if t.pool else None,
+        bytes_per_token=bytes_per_token(deployment, s), kv_tokens=kv_tokens(deployment, s, t, plans),
+        ledgers=ledgers(deployment, s, t), missing=missing(deployment, s, t), warnings=warnings(s, t),
+    )  # fmt: skip
+    return judged(base, deployment, s, t, plans)
+
+
+def judged(
+    base: Budget, deployment: Deployment, s: Settings, t: Terms, plans: tuple[KvPlan, KvPlan, KvPlan] | None
+) -> Budget:
+    """The verdict: the engine's checks in their order. "unsure" where the band reaches across a limit."""
+    checks = (
+        free_check(deployment, s, t), pool_check(s, t, plans), fit_check(deployment, s, t, plans),
+        states_check(deployment, s, plans),
+    )  # fmt: skip
+    for phase, cause, verdict in (check for check in checks if check is not None):
+        if verdict == "fails":
+            return replace(base, verdict="fails", fails_at=phase, cause=cause)
+    if t.pool is None or any(check is not None and check[2] == "unsure" for check in checks):
+        return base
+    return replace(base, verdict="starts") if plans is not None or needed(deployment) is not None else base
+
+
+Check = tuple[Phase, str, str]
+
+
+def against(have: Band, need: Band) -> str:
+    """ "fails" where ``have`` is surely below ``need``, "starts" where it surely is not, else "unsure"."""
+    return "fails" if have.high < need.low else "starts" if have.low >= need.high else "unsure"
+
+
+def free_check(deployment: Deployment, s: Settings, t: Terms) -> Check | None:
+    """Free memory at the start must reach the share, or the start is refused (V1, 0.9.1 on)."""
+    free = smallest(deployment, "free_at_start_gib")
+    if free is None or t.requested is None or s.core == "V0" or not since(s.release, "0.9.1"):
+        return None
+    return "init", "free-memory-below-request", against(free.value.band.scaled(GIB), t.requested.band)
+
+
+def pool_check(s: Settings, t: Terms, plans: tuple[KvPlan, KvPlan, KvPlan] | None) -> Check | None:
+    """The budget must be positive, from 0.29.0 larger than one block."""
+    if t.pool is None:
+        return None
+    least = plans[0].block_bytes if plans and since(s.release, "0.29.0") else 0
+    pool = t.pool.band
+    if pool.high <= least:
+        return "kv_pool", "budget-below-weights", "fails"
+    return "kv_pool", "budget-below-weights", "starts" if pool.low > least else "unsure"
+
+
+def needed(deployment: Deployment) -> Band | None:
+    shown = deployment.reading("needed_kv_gib")
+    return shown.scaled(GIB) if shown else None
+
+
+def fit_check(
+    deployment: Deployment, s: Settings, t: Terms, plans: tuple[KvPlan, KvPlan, KvPlan] | None
+) -> Check | None:
+    """One request of max_model_len must fit; an engine that chooses the length never fails here."""
+    shown = needed(deployment)
+    if t.pool is None or t.pool.band.value <= 0:
+        return None
+    if shown is not None:
+        return "kv_pool", "max-len-exceeds-kv", against(t.pool.band, shown)
+    if plans is not None:
+        verdict = "unsure" if len({one.fits for one in plans}) > 1 else "starts" if plans[0].fits else "fails"
+        return "kv_pool", "max-len-exceeds-kv", verdict
+    token = bytes_per_token(deployment, s)
+    if token is None or not s.max_model_len or s.auto_fit:
+        return None
+    return "kv_pool", "max-len-exceeds-kv", against(t.pool.band, token.scaled(s.max_model_len))
+
+
+def states_check(
+    deployment: Deployment, s: Settings, plans: tuple[KvPlan, KvPlan, KvPlan] | None
+) -> Check | None:
+    """Hybrid models with full graphs need a block for each of max_num_seqs sequences (0.20.0 on)."""
+    model = deployment.model
+    hybrid = model is not None and any(layer.state for layer in model.layers)
+    shown = deployment.reading("mamba_blocks")
+    if not hybrid and shown is None:
+        return None
+    if not s.full_graphs or not since(s.release, "0.20.0") or (shown is None and plans is None):
+        return None
+    blocks = shown or Band(*(one.blocks for one in plans or ()))
+    asked = deployment.reading("max_num_seqs") or Band(s.max_num_seqs, s.max_num_seqs, s.max_num_seqs)
+    return "graph_capture", "mamba-blocks-below-max-num-seqs", against(blocks, asked)
+
+
+def missing(deployment: Deployment, s: Settings, t: Terms) -> tuple[str, ...]:
+    """What would be needed for a sure answer."""
+    lacking = list(t.missing)
+    if deployment.model is None:
+        lacking.append("the model's shape (config.json)")
+    if s.max_model_len is None:
+        lacking.append("max_model_len")
+    return tuple(lacking)
+
+
+def warnings(s: Settings, t: Terms) -> tuple[str, ...]:
+    """What was assumed."""
+    out = [f"not counted: {what}" for what in s.unknown]
+    if s.release is None:
+        out.append("the release is not known: the newest rules are used")
+    return tuple(out)
