@@ -136,8 +136,18 @@ def test_vllm_tracebacks_with_heads_come_through(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_short_log_comes_through_whole() -> None:
-    found, whole = through(DECODE * 3_000 + b"end without newline")
-    assert len(found) == whole.num_lines == 3_001
+    found, whole = through(DECODE * 2_000 + b"end without newline")
+    assert len(found) == whole.num_lines == 2_001
+
+
+def test_routine_lines_of_a_longer_log_are_thinned() -> None:
+    other = b"[2026-02-01 10:00:00 TP0] Something else.\n"
+    found, whole = through(DECODE * 6_000 + other + DECODE * 6_000 + other)
+    assert whole.num_lines == 12_002
+    assert 6_001 in found
+    assert 12_002 in found
+    assert len(found) < 3_000
+    assert all(number in found for number in range(1, 2_400))
 
 
 def test_routine_runs_are_whole_lines() -> None:

@@ -302,6 +302,8 @@ def work(opt: argparse.Namespace) -> None:
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         oracle.install(release, str(Path(opt.wheels) / release), mib, 8, cap, "12.9", "NVIDIA GPU")
         importlib.import_module("torch").distributed.all_reduce = lambda *a, **k: None
+        images = importlib.import_module("transformers.image_utils")
+        images.VideoInput = getattr(images, "VideoInput", list)  # 0.4.4 imports a name that was moved later
         for name in ("srt.server_args", "srt.configs.model_config", "srt.model_executor.model_runner"):
             with contextlib.suppress(Exception):
                 importlib.import_module(f"sglang.{name}")
@@ -363,6 +365,7 @@ def write_configs(opt: argparse.Namespace) -> None:
     files = {name: Path(opt.models) / f"{name}.json" for name in names}
     found = {name: json.loads(path.read_text()) for name, path in files.items() if path.exists()}
     hub = {name: {k: v for k, v in config.items() if not k.startswith("_")} for name, config in found.items()}
+    save(Path(opt.out) / "gpus.jsonl", [[name, *row] for name, row in GPUS.items()])
     save(Path(opt.out) / "configs.jsonl", [{"id": k, "config": v} for k, v in hub.items()])
 
 

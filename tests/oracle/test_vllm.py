@@ -128,17 +128,16 @@ def test_other_releases(row: dict[str, Any]) -> None:
     assert not wrong, f"{len(wrong)} of {len(row['answers'])}: {wrong[:3]}"
 
 
-def test_batch_defaults() -> None:
-    """max_num_batched_tokens and max_num_seqs by GPU, as EngineArgs.get_batch_defaults of the release has them."""
-    row = json.loads((HERE / "defaults.json").read_text())
-    release = Version(row["vllm"])
-    for name, total, tokens, seqs in row["batch"]:
-        assert defaults.BATCH.at(release)(defaults.Device(name, total)) == (tokens, seqs), name
+DEFAULTS = rows("defaults.jsonl")
 
 
-def test_graph_sizes() -> None:
-    """CUDA-graph sizes, as VllmConfig._set_cudagraph_sizes of the release makes them."""
-    row = json.loads((HERE / "defaults.json").read_text())
-    release = Version(row["vllm"])
-    for family, seqs, spec, limit, sizes in row["graphs"]:
-        assert defaults.graph_sizes(release, seqs, limit, spec, family) == sizes, (family, seqs, spec, limit)
+@pytest.mark.parametrize("row", DEFAULTS, ids=lambda r: str(r["release"]))
+def test_defaults(row: dict[str, Any]) -> None:
+    """max_num_batched_tokens and max_num_seqs by GPU, and CUDA-graph sizes, as the release's own code has them."""
+    release = Version(row["release"])
+    for name, total, capability, tokens, seqs in row["batch"]:
+        device = defaults.Device(name, total, (capability[0], capability[1]))
+        assert defaults.BATCH.at(release)(device) == (tokens, seqs), name
+    for family, seqs, spec, limit, index in row["graphs"]:
+        sizes = defaults.graph_sizes(release, seqs, limit, spec, family)
+        assert sizes == row["lists"][index], (family, seqs, spec, limit)

@@ -57,6 +57,45 @@ class Vision(Struct, frozen=True):
     hidden_size: int | None = None
 
 
+Split = Literal["whole", "columns", "rows", "kv_heads", "vocabulary"]
+
+
+class TensorGroup(Struct, frozen=True):
+    """Tensors of a checkpoint that differ only in the number of their layer and expert.
+
+    ``name`` has a {} for the layer's number where there are ``layers``, and one for the expert's where there
+    are ``experts``; ``stacked`` experts are the first dimension of one tensor instead. ``dtype`` is spelled as
+    safetensors does (BF16, F8_E4M3, I32), or as GGUF's types are (Q4_K). ``part`` is the line of the ledger
+    it counts to; ``split`` is how tensor parallelism cuts it, if the engine cuts that part.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    part: str
+    split: Split = "whole"
+    layers: tuple[int, ...] = ()
+    experts: int = 0
+    stacked: bool = False
+
+
+class Checkpoint(Struct, frozen=True):
+    """What the files of a checkpoint say: config.json as read, what it does not say of the tensors (``facts``:
+    see models/tensors), and the tensors themselves where their headers were read. ``assumed`` is True where the
+    quantisation was guessed from the model's name."""
+
+    config: dict[str, object] = {}
+    facts: dict[str, object] = {}
+    tensors: tuple[TensorGroup, ...] = ()
+    assumed: bool = False
+
+    def __repr__(self) -> str:
+        return f"Checkpoint({len(self.config)} keys, {len(self.tensors)} groups of tensors)"
+
+    def __hash__(self) -> int:
+        return hash((len(self.config), self.tensors, self.assumed))
+
+
 class Model(Struct, frozen=True):
     """A checkpoint's shape. None means unknown, never a default."""
 
@@ -82,6 +121,7 @@ class Model(Struct, frozen=True):
     vision: Vision | None = None
     checkpoint_bytes: int | None = None
     parameters: int | None = None
+    checkpoint: Checkpoint | None = None
 
     @property
     def is_mla(self) -> bool:

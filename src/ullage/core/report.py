@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from ullage.core.deployment import Budget, Inferred, Interval, Reading
 from ullage.core.finding import Change, Evidence, How, Refuted
-from ullage.core.launch import Arg
+from ullage.core.launch import Arg, Value
 from ullage.core.run import Outcome, Phase
 
 
@@ -15,6 +15,7 @@ class Difference(Struct, frozen=True):
 
     ``effect_bytes``: how much the pool of the failed run would gain by the baseline's value, by the engine's
     formula with this one difference undone. ``decisive``: undoing it alone turns failure into a start.
+    ``value`` is the baseline's value as such, rounded to what one would type.
     """
 
     setting: str
@@ -23,6 +24,7 @@ class Difference(Struct, frozen=True):
     effect_bytes: int | None = None
     decisive: bool = False
     note: str = ""
+    value: Value = None
 
 
 class Comparison(Struct, frozen=True):

@@ -268,4 +268,5 @@ class Run(Struct, frozen=True):
     def ranks(self) -> list[str]:
         """Labels of the ranks that printed figures, in order of rank."""
         found = {(e.rank.dp or 0, e.rank.pp or 0, e.rank.tp or 0, e.rank.label) for e in self.all(Figure)}
-        return [label for *_, label in sorted(found)]
+        labels = [label for *_, label in sorted(found)]
+        return [label for label in labels if label] or labels

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from ullage.engines.runtime.changes import INPUTS, changed
 _NAMES = frozenset({
     "host", "port", "nccl_port", "dist_init_addr", "log_level", "log_level_http", "log_requests", "random_seed",
     "seed", "api_key", "served_model_name", "watchdog_timeout", "download_dir", "show_time_cost", "model_tag",
-    "uvicorn_access_log_exclude_prefixes", "file_storage_path", "crash_dump_folder", "warmups", "admin_api_key",
+    "uvicorn_access_log_exclude_prefixes", "trust_remote_code", "model_path", "model", "file_storage_path", "crash_dump_folder", "warmups", "admin_api_key",
 })  # fmt: skip
 #: A difference of the pool below this share of it is too small to matter.
 SMALL = 0.01
@@ -44,8 +44,8 @@ def runs(baseline: Sided, this: Sided, baseline_file: str) -> Comparison:
     found = [
         *_versions(baseline.case.deployment.launch, this.case.deployment.launch),
         *_settings(engine, this, theirs, mine),
-        *_environment(baseline.case.deployment.launch.env, this.case.deployment.launch.env),
-        *_readings(engine, baseline, this),
+        *(readings := list(_readings(engine, baseline, this))),
+        *_environment(baseline.case.deployment.launch.env, this.case.deployment.launch.env, readings),
     ]
     ordered = sorted(found, key=lambda d: (not d.decisive, -abs(d.effect_bytes or 0)))
     return Comparison(
@@ -63,6 +63,12 @@ def _known(side: Sided) -> dict[str, Arg]:
     return args
 
 
+def _given(side: Sided) -> dict[str, Arg]:
+    """Settings that the run's own command or log gives by hand, as far as they bear on anything."""
+    args = side.case.deployment.launch.args
+    return {name: arg for name, arg in args.items() if arg.origin == "given" and name not in _NAMES}
+
+
 def _versions(baseline: Launch, this: Launch) -> Iterator[Difference]:
     if baseline.version and this.version and baseline.version != this.version:
         yield Difference(
@@ -78,12 +84,14 @@ def _settings(
         if name in _NAMES or _same(baseline, own, this):
             continue
         if baseline is None or own is None:
-            # one log does not print it: no difference is known, unless this side gave it by hand
-            if own is not None and own.origin == "given" and theirs:
-                yield Difference(name, "not shown", _text(own), note="the other log does not say")
-            continue
+            continue  # one log does not print it: no difference is known
         effect, decisive = _effect_of_setting(engine, this, name, baseline.value)
-        yield Difference(name, _text(baseline), _text(own), effect, decisive)
+        yield Difference(name, _text(baseline), _text(own), effect, decisive, value=_typed(baseline))
+
+
+def _typed(arg: Arg) -> Value:
+    """The value as one would type it: an inferred fraction with three digits."""
+    return round(arg.value, 3) if arg.origin == "inferred" and isinstance(arg.value, float) else arg.value
 
 
 def _same(baseline: Arg | None, own: Arg | None, this: Sided) -> bool:
@@ -115,14 +123,20 @@ def _effect(before: Budget, after: Budget) -> tuple[int | None, bool]:
     return effect or None, before.verdict == "fails" and after.verdict == "starts"
 
 
-def _environment(baseline: Mapping[str, str], this: Mapping[str, str]) -> Iterator[Difference]:
+def _environment(
+    baseline: Mapping[str, str], this: Mapping[str, str], readings: Sequence[Difference]
+) -> Iterator[Difference]:
+    """Variables. What one of NCCL's takes is no term of its own: it shows in the free memory, and no more."""
+    free = next((d for d in readings if d.setting == "free_after_weights_gib"), None)
     for name in sorted(baseline.keys() | this.keys()):
-        if baseline.get(name) != this.get(name):
-            note = "" if baseline else "the other log does not show its environment"
-            yield Difference(
-                name, baseline.get(name, "not set" if baseline else "not shown"), this.get(name, "not set"),
-                note=note,
-            )  # fmt: skip
+        if baseline.get(name) == this.get(name):
+            continue
+        shown = free if name.startswith("NCCL_") else None
+        note = "shows in free_after_weights_gib, and no more" if shown else ""
+        yield Difference(
+            name, baseline.get(name, "not set" if baseline else "not shown"), this.get(name, "not set"),
+            shown.effect_bytes if shown else None, shown.decisive if shown else False, note,
+        )  # fmt: skip
 
 
 def _readings(engine: Engine, baseline: Sided, this: Sided) -> Iterator[Difference]:
@@ -131,6 +145,8 @@ def _readings(engine: Engine, baseline: Sided, this: Sided) -> Iterator[Differen
     for name in sorted(mine.keys() & theirs.keys()):
         if name not in INPUTS or not name.endswith("_gib"):
             continue
+        if name == "weights_gib" and {"free_before_weights_gib", "free_after_weights_gib"} <= mine.keys():
+            continue  # the difference of the two, rounded once more
         own, other = mine[name].value, theirs[name].value
         if abs(own.value - other.value) <= (own.step + other.step) / 2:
             continue
@@ -141,7 +157,7 @@ def _readings(engine: Engine, baseline: Sided, this: Sided) -> Iterator[Differen
             f"{own} GiB",
             effect,
             decisive,
-            f"{own.value - other.value:+.2f} GiB in this run",
+            "",
         )
 
 
@@ -161,6 +177,9 @@ def _confounded(
     engine: Engine, this: Sided, theirs: Mapping[str, Arg], found: list[Difference]
 ) -> Iterator[str]:
     """Differences that changed together, so that the logs alone cannot tell them apart."""
+    unknown = sorted(_given(this).keys() - theirs.keys())
+    if unknown:
+        yield f"the baseline's log does not show: {', '.join(unknown)}"
     open_ones = [d.setting for d in found if not d.decisive and d.effect_bytes is None and not d.note]
     deciding = [d.setting for d in found if d.decisive]
     if this.case.budget.verdict == "fails" and deciding:

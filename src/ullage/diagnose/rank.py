@@ -83,6 +83,15 @@ def _near(first: Failure, other: Failure) -> bool:
     return abs(other.time - first.time) <= WINDOW_S
 
 
+def _shape(text: str) -> str:
+    return re.sub(r"\d+", "#", text)[:200]
+
+
+def alike(a: str, b: str) -> bool:
+    """True if two lines say the same but for their numbers."""
+    return _shape(a) == _shape(b)
+
+
 def evidence_of(verdict: Verdict) -> list[Evidence]:
     """The root, then what followed: alike lines of several ranks folded into one."""
     found = [_evidence(verdict.root, "root")] if verdict.root else []
@@ -93,8 +102,8 @@ def fold(failures: Iterable[Failure], root: Failure | None) -> list[Evidence]:
     """One line for each kind of text; "TP1 … TP7" and a count where several ranks print it."""
     groups: dict[str, list[Failure]] = {}
     for failure in failures:
-        groups.setdefault(re.sub(r"\d+", "#", failure.message or failure.text)[:200], []).append(failure)
-    same = re.sub(r"\d+", "#", root.message)[:200] if root else None
+        groups.setdefault(_shape(failure.message or failure.text), []).append(failure)
+    same = _shape(root.message) if root else None
     folded = []
     for key, group in groups.items():
         first = group[0]

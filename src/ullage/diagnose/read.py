@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
@@ -24,6 +25,16 @@ class Log(Struct, frozen=True):
     num_lines: int
     num_bytes: int
     notes: tuple[str, ...]
+    command: str | None = None
+
+
+#: A launch as a shell prints it (`set -x`, a prompt, a script's echo): variables may stand in front.
+_COMMAND = re.compile(
+    r"^(?:\++ |\S{0,60}[$#>] |(?:Command|command|CMD|cmd|Running|Executing|Launching)[^:]{0,20}: ?)?"
+    r"(?P<command>(?:(?:env |export )?[A-Z_][A-Z0-9_]*=\S* +)*(?:\S*python[\d.]* +-m +)?"
+    r"(?:sglang\.launch_server|sglang +serve|vllm +serve|vllm\.entrypoints\.\S+)\b.*)$"
+)
+_HEAD_LINES = 2000
 
 
 def read(
@@ -38,7 +49,10 @@ def read(
     reader = log_lines.read(paths, engines.literals(), stdin=stdin, progress=progress)
     readers = {name: engines.get(name).reader() for name in engines.NAMES}
     mentions = dict.fromkeys(engines.NAMES, 0)
-    for line in reader:
+    command: str | None = None
+    for number, line in enumerate(reader):
+        if command is None and number < _HEAD_LINES and line.trace is None:
+            command = _command(line.text)
         for name, engine_reader in readers.items():
             engine_reader.feed(line)
             mentions[name] += _mentions(line, name)
@@ -46,8 +60,19 @@ def read(
     chosen = _choose(runs, mentions, engine)
     kept = runs[chosen] if chosen else ()
     return Log(
-        engines.get(chosen) if chosen else None, kept, reader.num_lines, reader.num_bytes, tuple(reader.notes)
+        engines.get(chosen) if chosen else None,
+        kept,
+        reader.num_lines,
+        reader.num_bytes,
+        tuple(reader.notes),
+        command,
     )
+
+
+def _command(text: str) -> str | None:
+    """The launch command that a line holds, if it is one."""
+    found = _COMMAND.match(text) if "sglang" in text or "vllm" in text else None
+    return found["command"] if found is not None and " " in found["command"].strip() else None
 
 
 def _mentions(line: Line, name: str) -> int:

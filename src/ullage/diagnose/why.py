@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ullage import engines
 from ullage.core.deployment import Budget, Deployment, Inferred, Reading
 from ullage.core.errors import CommandError, InputError
-from ullage.core.finding import HOW, Case, Evidence, Finding
+from ullage.core.finding import HOW, Case, Change, Evidence, Finding
 from ullage.core.launch import Launch
 from ullage.core.machine import Machine
 from ullage.core.report import Comparison, Diagnosis
@@ -20,6 +20,7 @@ from ullage.core.units import Measured
 from ullage.diagnose import compare, rank
 from ullage.diagnose.read import Log, Progress, pick, read
 from ullage.engines.base import Engine, Hints
+from ullage.engines.runtime.changes import INPUTS, check
 from ullage.hardware import gpus
 from ullage.models import load as models
 
@@ -60,11 +61,13 @@ def why(
     Raises InputError and CommandError for input that cannot be read at all.
     """
     asked = asked or Asked()
-    hints, name = _hints(asked)
+    hints, said = _hints(asked)
+    name = hints.launch.engine if hints.launch else None
     log = read(paths, engine=name, stdin=stdin, progress=progress)
     if log.engine is None:
         return _unknown(paths, log)
-    this = examine(log.engine, pick(log, asked.run), hints, asked.readings)
+    this = examine(log.engine, pick(log, asked.run), _from_log(hints, log), asked.readings)
+    this = replace(this, notes=(*said, *this.notes))
     compared = None
     if baseline:
         other_log = read(baseline, engine=log.engine.name, stdin=stdin, progress=progress)
@@ -76,24 +79,39 @@ def why(
 def _baseline(log: Log, engine: Engine, paths: Sequence[str]) -> Examined:
     if log.engine is None or log.engine.name != engine.name:
         raise InputError(f"is not a log of {engine.name}", where=", ".join(paths))
-    return examine(engine, pick(log, None), Hints(), {})
+    return examine(engine, pick(log, None), _from_log(Hints(), log), {})
 
 
-def _hints(asked: Asked) -> tuple[Hints, str | None]:
-    """What was said beside the log, and the engine that the command names."""
+def _from_log(hints: Hints, log: Log) -> Hints:
+    """The hints, with the launch command that the log itself holds where none was given."""
+    if hints.launch is not None or log.command is None or log.engine is None:
+        return hints
+    if not log.engine.owns_command(log.command.split()):
+        return hints
+    try:
+        return replace(hints, launch=log.engine.parse(log.command, hints.version))
+    except CommandError:
+        return hints
+
+
+def _hints(asked: Asked) -> tuple[Hints, list[str]]:
+    """What was said beside the log, and a sentence for what of it could not be used."""
+    said: list[str] = []
     machine: Machine | None = None
     if asked.gpu:
         machine = gpus.find(asked.gpu)
+        if machine is None:
+            near = ", ".join(gpus.suggest(asked.gpu))
+            said.append(f"--gpu {asked.gpu!r} names no GPU known here" + (f"; near: {near}" if near else ""))
     launch: Launch | None = None
     if asked.command:
         engine = engines.of_text(asked.command)
         if engine is None:
-            raise CommandError(
-                "starts neither SGLang nor vLLM", where="--command", hint="paste it as it was run"
-            )
-        launch = engine.parse(asked.command, asked.version)
+            said.append("--command starts neither SGLang nor vLLM and was not used")
+        else:
+            launch = engine.parse(asked.command, asked.version)
     model = models.from_directory(asked.model_dir) if asked.model_dir else None
-    return Hints(launch, machine, asked.version, model), launch.engine if launch else None
+    return Hints(launch, machine, asked.version, model), said
 
 
 def examine(engine: Engine, run: Run, hints: Hints, readings: Mapping[str, float]) -> Examined:
@@ -126,6 +144,7 @@ def _diagnosis(paths: Sequence[str], log: Log, this: Examined, compared: Compari
     case, run = this.case, this.case.run
     found = findings(this.engine, case)
     best = found[0] if found else None
+    proven = _proven(this, compared) if compared and this.verdict.outcome != "started" else ()
     outcome, phase = _outcome(this, best)
     launch = case.deployment.launch
     summary, explanation = _words(this, best)
@@ -137,10 +156,22 @@ def _diagnosis(paths: Sequence[str], log: Log, this: Examined, compared: Compari
         summary=summary, explanation=explanation, files=tuple(paths),
         evidence=_evidence(this, best), observed=this.observed, inferred=this.inferred,
         settings=launch.args, budget=case.budget, interval=case.interval,
-        refuted=best.refuted if best else (), fixes=best.fixes if best else (), compare=compared,
+        refuted=best.refuted if best else (), fixes=(*proven, *(best.fixes if best else ())), compare=compared,
         contradictions=this.contradictions, notes=(*log.notes, *run.notes, *this.notes),
         contributing=best.contributing if best else (),
         run_index=run.index, runs=run.of, num_lines=log.num_lines,
+    )  # fmt: skip
+
+
+def _proven(this: Examined, compared: Comparison) -> tuple[Change, ...]:
+    """The baseline's value of each deciding setting, planned for this run by the engine's rule."""
+    return tuple(
+        check(
+            this.engine, this.case.deployment, {d.setting: d.value},
+            f"the run of {compared.baseline_file} had it and started", certainty="certain",
+        )
+        for d in compared.differences
+        if d.decisive and isinstance(d.value, str | int | float | bool) and d.setting not in INPUTS
     )  # fmt: skip
 
 
@@ -172,12 +203,18 @@ def _words(this: Examined, best: Finding | None) -> tuple[str, str]:
 
 
 def _evidence(this: Examined, best: Finding | None) -> tuple[Evidence, ...]:
-    """The cause's own proof first, then the root and what followed, each line once."""
+    """The cause's own proof first, then the root and what followed, each line once; ranks that print the root
+    too are counted with it."""
     mine = list(best.evidence) if best else []
-    places = {(e.file, e.line) for e in mine}
-    rest = [e for e in rank.evidence_of(this.verdict) if (e.file, e.line) not in places]
-    if any(e.role == "root" for e in mine):
-        rest = [replace(e, role="cascade") if e.role == "root" and e.count == 1 else e for e in rest]
+    rest = [
+        e for e in rank.evidence_of(this.verdict) if (e.file, e.line) not in {(m.file, m.line) for m in mine}
+    ]
+    for index, proof in enumerate(mine):
+        twins = [e for e in rest if proof.role == "root" and rank.alike(e.text, proof.text)]
+        if twins:
+            ranks = proof.rank and f"{proof.rank} … {twins[-1].rank.rpartition(' … ')[2]}"
+            mine[index] = replace(proof, rank=ranks, count=proof.count + sum(e.count for e in twins))
+            rest = [e for e in rest if e not in twins]
     return (*mine, *rest)
 
 

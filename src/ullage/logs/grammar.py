@@ -119,14 +119,14 @@ class Grammar:
 
     def __init__(self, *tables: LogTable) -> None:
         rules = [_Rule(row) for table in tables for row in table.line]
-        self.failures = [rule for rule in rules if rule.row.kind == "failure"]
-        self.others = [rule for rule in rules if rule.row.kind != "failure"]
+        self.rules = rules
+        self._phrases = [(literal, i) for i, rule in enumerate(rules) for literal in rule.literals]
         self.frames = [(re.compile(row.pattern), row.stage) for table in tables for row in table.frame]
         self.rows = {rule.row.name: rule.row for rule in rules}
 
     def literals(self) -> list[bytes]:
         """The phrases of every row that the fast scan must find, and those of tracebacks."""
-        found = [literal for rule in self.others + self.failures if rule.row.scan for literal in rule.literals]
+        found = [literal for rule in self.rules if rule.row.scan for literal in rule.literals]
         return list(
             dict.fromkeys(literal.encode() for literal in ["Traceback (most recent call last)", *found])
         )
@@ -135,18 +135,25 @@ class Grammar:
         """What the line says, each event with the row that recognised it (None: an exception without one)."""
         found: list[tuple[LineRow | None, Event]] = []
         texts = [trace.text for trace in chain(line.trace)]
-        for rule in self.others:
+        rules = self._with_phrase(line.text, *texts)
+        for rule in rules:
+            if rule.row.kind == "failure":
+                continue
             groups = rule.match(line.text)
             if groups is None and texts and rule.row.kind in _INSIDE:
                 groups = next((g for g in map(rule.match, texts) if g is not None), None)
             if groups is not None:
                 found += [(rule.row, event) for event in _events(rule.row, groups, line)]
-        failure = self._failure(line)
+        failure = self._failure(line, texts, [rule for rule in rules if rule.row.kind == "failure"])
         return [*found, failure] if failure else found
 
-    def _failure(self, line: Line) -> tuple[LineRow | None, Event] | None:
-        texts = [trace.text for trace in chain(line.trace)]
-        for rule in self.failures:
+    def _with_phrase(self, *texts: str) -> list[_Rule]:
+        """The rules whose phrase one of the texts holds, in the order of the tables: most lines hold none."""
+        hits = {i for text in texts for literal, i in self._phrases if literal in text}
+        return [self.rules[i] for i in sorted(hits)]
+
+    def _failure(self, line: Line, texts: list[str], rules: list[_Rule]) -> tuple[LineRow | None, Event] | None:
+        for rule in rules:
             inside = next((t for t in texts if rule.match(t) is not None), None)
             head = rule.match(line.text)
             if inside is not None or (head is not None and not (texts and rule.row.container)):

@@ -65,8 +65,8 @@ class RunBuilder:
         """The event made more exact, dropped (empty) or split. ``line`` is where it is from."""
         return (event,)
 
-    def refine_failure(self, failure: Failure, line: Line) -> Failure:
-        """A failure made more exact, its phase (``at``) already set."""
+    def refine_failure(self, failure: Failure, line: Line) -> Failure | Note:
+        """A failure made more exact, its phase (``at``) already set; a Note where it is none after all."""
         return failure
 
     # what is fed

@@ -1,10 +1,11 @@
 """Chunks of bytes to blocks of whole lines; of a long log only the places that matter.
 
-Up to ``WHOLE_BYTES`` every line comes through. Of a longer log: the first ``HEAD_BYTES`` (behind the first
-``EVERY_LINE_BYTES`` of them, one line of each run of routine lines), the last ``TAIL_BYTES``, and between them
-the neighbourhoods of lines that hold a phrase: ``BEFORE`` lines before it, and after it as long as a traceback
-goes on. At most ``MIDDLE_BYTES`` of these from the beginning of the middle and as many from its end are kept,
-so that a million tracebacks take bounded memory and time.
+Behind the first ``EVERY_LINE_BYTES`` and before the last chunk, a run of routine lines (statistics under load,
+requests) is represented by its first line: a server prints hundreds of thousands of them. Of a log longer than
+``WHOLE_BYTES`` only these come through: the first ``HEAD_BYTES``, the last ``TAIL_BYTES``, and between them the
+neighbourhoods of lines that hold a phrase: ``BEFORE`` lines before it, and after it as long as a traceback goes
+on. At most ``MIDDLE_BYTES`` of them from the beginning of the middle and as many from its end are kept, so that a
+million tracebacks take bounded memory and time.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ WHOLE_BYTES = 32 << 20
 HEAD_BYTES = 8 << 20
 TAIL_BYTES = 1 << 20
 MIDDLE_BYTES = 8 << 20
-EVERY_LINE_BYTES = 1 << 20
+EVERY_LINE_BYTES = 256 << 10
 BEFORE = 2
 MAX_AFTER = 1000  # eight ranks print their tracebacks at once
 MAX_FOREIGN = 8
@@ -75,7 +76,12 @@ class Scan:
             if size > WHOLE_BYTES:
                 yield from self._long(held, pieces)
                 return
-        yield from map(self._block, held)
+        yield from self._thinned(held)
+
+    def _thinned(self, pieces: deque[bytes]) -> Iterator[Block]:
+        while pieces:
+            block = self._block(pieces.popleft())
+            yield from _without_routine(block) if pieces else (block,)
 
     def _block(self, piece: bytes) -> Block:
         block = Block(self.num_lines + 1, piece)
@@ -108,7 +114,7 @@ class Scan:
             yield carry
 
     def _long(self, held: deque[bytes], rest: Iterator[bytes]) -> Iterator[Block]:
-        """The head without its routine lines, the middle searched, the tail whole."""
+        """The head, the middle, searched, and the tail."""
         head = 0
         while head < HEAD_BYTES:
             piece = held.popleft()
@@ -130,7 +136,7 @@ class Scan:
                     ringed -= len(lost)
                     self._left_out += lost.count(b"\n")
         yield from ring
-        yield from map(self._block, held)
+        yield from self._thinned(held)
 
 
 def _all_but_tail(held: deque[bytes], rest: Iterator[bytes]) -> Iterator[bytes]:

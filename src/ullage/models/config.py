@@ -40,7 +40,7 @@ def from_config(
     top = Fields(config, source)
     text = text_fields(top)
     kind = text.text("model_type") or top.text("model_type")
-    text.defaults = _defaults(kind, top.text("model_type"))
+    text.defaults = class_defaults(kind, top.text("model_type"))
     num_layers = text.integer(*_LAYERS, most=MOST_LAYERS) or len(text.text("hybrid_override_pattern") or "")
     if not num_layers and not text.has("hidden_size", "n_embd", "d_model", "architectures"):
         raise InputError(
@@ -75,7 +75,7 @@ def from_config(
     )
 
 
-def _defaults(kind: str | None, wrapper: str | None) -> Mapping[str, object]:
+def class_defaults(kind: str | None, wrapper: str | None) -> Mapping[str, object]:
     """Keys that published configs of this type leave to their transformers class."""
     table: dict[str, dict[str, object]] = load("ullage.models", "defaults.toml", dict[str, dict[str, object]])
     names = (kind, f"{wrapper}_text", wrapper)

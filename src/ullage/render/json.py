@@ -54,7 +54,8 @@ def number(value: Measured) -> float | int:
 
 def evidence(e: Evidence) -> Json:
     return {
-        "file": e.file, "line": e.line, "text": e.text, "rank": e.rank or None, "role": e.role, "count": e.count,
+        "file": e.file, "line": e.line, "text": e.text, "rank": e.rank or None, "role": e.role,
+        "count": e.count,
     }  # fmt: skip
 
 

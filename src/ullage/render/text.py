@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import ceil, floor
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -266,14 +267,14 @@ def _fixes(d: Diagnosis) -> Iterator[RenderableType]:
 
 
 def _interval(item: Interval) -> Iterator[RenderableType]:
-    flag = f"--{item.flag.replace('_', '-')}"
+    flag = f"--{item.flag.lstrip('-').replace('_', '-')}"
     if item.low is None and item.high is None:
         return
     if item.empty:
         yield Text(f"No value of {flag} starts:", style="bold")
     else:
-        low = f"above {item.low:.3f}" if item.low is not None else ""
-        high = f"up to {item.high:.3f}" if item.high is not None else ""
+        low = f"above {ceil(item.low * 1000) / 1000:.3f}" if item.low is not None else ""
+        high = f"up to {floor(item.high * 1000) / 1000:.3f}" if item.high is not None else ""
         best = f"; try {item.recommended:.3g}" if item.recommended is not None else ""
         yield Text(f"{flag} starts {' and '.join(filter(None, (low, high)))}{best}", style="bold")
     for text in (item.low_because, item.high_because):

@@ -19,6 +19,7 @@ from ullage.engines.runtime.flags import FlagRow, Flags, FlagTable, Scalar, is_f
 _MODULES = (
     "sglang.launch_server", "sglang.srt.server", "sglang.bench_one_batch", "sglang.bench_offline_throughput",
 )  # fmt: skip
+_WRAPPERS = re.compile(r"dynamo\.sglang(?:\.\w+)*")
 _PROGRAMS = ("sglang", "sgl")
 _FILE = re.compile(r"(?:^|/)sglang/(?:python/sglang/)?launch_server\.py$")
 _PLACEHOLDER = re.compile(r"[A-Z][A-Z_<>]*|\$\{?\w+\}?|<[^>]*>")
@@ -66,7 +67,7 @@ def owns_command(argv: Sequence[str]) -> bool:
 def _program_end(words: Sequence[str]) -> int | None:
     """Where the arguments begin: behind "-m sglang.launch_server", "sglang serve", or the path of the file."""
     for i, word in enumerate(words):
-        if word in _MODULES or _FILE.search(word):
+        if word in _MODULES or _WRAPPERS.fullmatch(word) or _FILE.search(word):
             return i + 1
         if word.rsplit("/", 1)[-1] in _PROGRAMS and "serve" in words[i + 1 : i + 2]:
             return i + 2

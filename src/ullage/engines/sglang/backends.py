@@ -13,6 +13,14 @@ def is_sparse_mla(model: Model | None) -> bool:
     return bool(model and any(layer.kind == "mla" and layer.index_dim for layer in model.layers))
 
 
+#: architectures that take fa3 on Hopper by default up to 0.5.7 (utils, is_fa3_default_architecture)
+_FA3_BY_DEFAULT = (
+    "Qwen2ForCausalLM", "Llama4ForConditionalGeneration", "LlamaForCausalLM", "Olmo2ForCausalLM",
+    "Gemma2ForCausalLM", "Gemma3ForConditionalGeneration", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM",
+    "Glm4MoeForCausalLM", "Glm4vMoeForConditionalGeneration", "Step3VLForConditionalGeneration",
+)  # fmt: skip
+
+
 def attention_backend(s: Settings, model: Model | None, capability: Capability) -> str | None:
     """The backend of decode passes; None where the GPU or the model is not known.
 
@@ -34,6 +42,8 @@ def attention_backend(s: Settings, model: Model | None, capability: Capability) 
         return "triton"
     if architecture == "GptOssForCausalLM":
         return {9: "fa3", 10: "trtllm_mha"}.get(capability[0], "triton")
+    if not at_least(s.release, "0.5.8") and architecture not in _FA3_BY_DEFAULT:
+        return "trtllm_mha" if capability[0] == 10 and at_least(s.release, "0.5.7") else "flashinfer"
     tree = s.speculative_algorithm != "NGRAM" and (s.topk or 1) > 1
     if capability[0] == 9:
         return "flashinfer" if tree else "fa3"
@@ -59,7 +69,13 @@ _PAGES = {
 
 
 def page_size(s: Settings, model: Model | None, backend: str | None, capability: Capability) -> int | None:
-    """Tokens of a page: 1 unless given or imposed by the backend; sparse MLA 64."""
+    """Tokens of a page: 1 unless given or imposed by the backend; sparse MLA 64.
+
+    Up to 0.5.4 a backend that the model runner chose by itself came too late to change the page.
+    """
+    by_arguments = (model.architecture if model else None) == "GptOssForCausalLM"
+    if not at_least(s.release, "0.5.5") and not by_arguments:
+        backend = s.attention_backend
     if is_sparse_mla(model) and at_least(s.release, "0.5.3"):
         return 64
     wanted = s.page_size if s.page_size is not None else 1

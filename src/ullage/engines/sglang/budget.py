@@ -1,6 +1,6 @@
 """The engine's arithmetic for one deployment: ``budget`` and its ledgers.
 
-The terms are in the modules beside it: cells (bytes per token), hybrid (windows, recurrent state), speculative,
+The terms are in the modules beside it: cells (bytes per token), windows and recurrent (hybrids), speculative,
 pool (tokens), slack (what must fit beside the pool), defaults. Readings come first; a rule speaks only
 where nothing was read.
 """
@@ -15,23 +15,13 @@ from ullage.core.deployment import Budget, Deployment, Reading, Verdict
 from ullage.core.ledger import Entry, Ledger
 from ullage.core.run import Phase
 from ullage.core.units import GIB, Band
-from ullage.engines.sglang.known import (
-    Known,
-    add,
-    fraction,
-    known,
-    less,
-    over,
-    rank_readings,
-    times,
-)
+from ullage.engines.sglang.implied import NOT_MODELLED, bytes_per_token, fraction, modelled
+from ullage.engines.sglang.known import Known, add, known, less, over, rank_readings, times
 from ullage.engines.sglang.pool import POOL, Pool, mm_reserved_bytes, size_pool
 from ullage.engines.sglang.settings import at_least
 from ullage.engines.sglang.slack import at_start, beside_the_pool, total_of
 
 RULE = "sglang, model_runner / kv_cache_configurator: available - pre_model_load * (1 - mem_fraction_static)"
-#: architectures whose pool is not modelled (DSV4PoolConfigurator: four pools of compressed latents)
-_NOT_MODELLED = ("DeepseekV4ForCausalLM",)
 
 
 class Sized(Struct, frozen=True):
@@ -43,7 +33,9 @@ class Sized(Struct, frozen=True):
 
     @property
     def tokens(self) -> Band:
-        return Band(self.middle.tokens, self.low.tokens, self.high.tokens)
+        """Slots of recurrent state are whole: a larger budget can leave a few tokens less."""
+        ends = (self.middle.tokens, self.low.tokens, self.high.tokens)
+        return Band(self.middle.tokens, min(ends), max(ends))
 
 
 def budget(deployment: Deployment) -> Budget:
@@ -108,37 +100,17 @@ def _missing(base: Known, f: Band | None) -> tuple[str, ...]:
 def _sized(base: Known, pool: Band) -> Sized | None:
     """The pool by the model's shapes; None where they are not known or not modelled."""
     model, s = base.model, base.settings
-    if model is None or not model.layers or model.architecture in _NOT_MODELLED:
+    if model is None or not modelled(base):
         return None
     middle, low, high = (size_pool(model, s, b) for b in (pool.value, pool.low, pool.high))
     return Sized(middle, low, high) if middle.cell_bytes > 0 else None
 
 
-def bytes_per_token(base: Known) -> Band | None:
-    """Bytes of one token: the printed pool sizes by the printed tokens, else the model's cell."""
-    stored, tokens = kv_read(base), base.read("kv_tokens")
-    if stored is not None and tokens is not None and tokens.value > 0 and base.read("swa_tokens") is None:
-        rows = tokens.value + base.settings.page
-        return Band(stored.value / rows, stored.low / rows, stored.high / tokens.value)
-    if base.model is None or not base.model.layers or base.model.architecture in _NOT_MODELLED:
-        return None
-    cell = size_pool(base.model, base.settings, GIB).cell_bytes
-    return Band(cell, cell, cell) if cell > 0 else None
-
-
-def kv_read(base: Known) -> Band | None:
-    """Bytes of the printed pool: K + V, or the one size of MLA; of both sub-pools where there are two."""
-    parts = [base.read(name) for name in ("k_gib", "v_gib", "swa_k_gib", "swa_v_gib")]
-    found = [part for part in parts if part is not None]
-    if len(found) >= 2:
-        return add(*found)
-    one, windows = base.read("kv_gib"), base.read("swa_kv_gib")
-    return add(one, windows) if one is not None and windows is not None else one
-
-
 def _tokens_by_log(base: Known, pool: Band) -> Band | None:
+    """Tokens by the bytes that the log shows for one; recurrent state that it shows is not theirs."""
     size = bytes_per_token(base)
-    return over(pool, size) if size is not None else None
+    state = [band for name in ("mamba_ssm_gib", "mamba_conv_gib") if (band := base.read(name)) is not None]
+    return over(less(pool, add(*state)) if state else pool, size) if size is not None else None
 
 
 def free_slack(base: Known, pool: Pool) -> tuple[Entry, ...]:
@@ -167,6 +139,8 @@ Outcome = tuple[Verdict, Phase | None, str | None]
 
 
 def _verdict(base: Known, pool: Band, tokens: Band | None, sized: Sized | None, left: Band | None) -> Outcome:
+    if base.free is not None and base.free.high <= 0:
+        return "fails", "weights", "weights-exceed-gpu"
     if pool.high <= 0:
         return "fails", "kv_pool", "budget-below-weights"
     if sized is not None and sized.high.mamba_slots is not None and sized.high.mamba_slots <= 0:
@@ -175,7 +149,7 @@ def _verdict(base: Known, pool: Band, tokens: Band | None, sized: Sized | None, 
         return "fails", "kv_pool", "budget-below-weights"
     if pool.low <= 0 or (tokens is not None and tokens.low < 1):
         return "unsure", None, None
-    if base.total is not None and left is not None and left.high < 0:
+    if base.total is not None and left is not None and left.high < -GIB / 4:
         return "fails", "graph_capture", "graph-capture-oom"
     if left is not None and left.value < 0:
         return "unsure", None, None
@@ -191,7 +165,7 @@ def _warnings(base: Known, pool: Pool | None) -> tuple[str, ...]:
         found.append("--max-total-tokens is above what the budget holds and has no effect")
     if s.speculative and not at_least(s.release, "0.5.14"):
         found.append("the draft's KV is not counted in the budget of this release: it comes out of the slack")
-    if base.model is not None and base.model.architecture in _NOT_MODELLED:
+    if base.model is not None and base.model.architecture in NOT_MODELLED:
         found.append("the pools of DeepSeek-V4 are not modelled: tokens follow from the log alone")
     return tuple(found)
 
@@ -224,6 +198,8 @@ def _observed(readings: dict[str, Reading], stage: Phase, label: str, name: str)
     if found is None:
         return None
     band = found.value.band.scaled(GIB)
+    if band.high < 0:
+        return None  # another process freed more than this stage took
     return Entry(stage, label, round(band.value), round(band.low), round(band.high), "observed", found.source)
 
 

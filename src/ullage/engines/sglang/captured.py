@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from ullage.core.model import Model
 from ullage.core.versions import Rules
+from ullage.engines.sglang.backends import is_sparse_mla
 from ullage.engines.sglang.settings import Settings, at_least
 
+#: beyond it a list of sizes is a typing error
+MOST_SIZES = 4096
 DECODE: Rules[[Settings, int | None], list[int]] = Rules("captured batch sizes")
 PREFILL: Rules[[int], list[int]] = Rules("captured prefill sizes")
 
@@ -14,6 +19,8 @@ def capture_sizes(s: Settings, gpu_mib: int | None) -> list[int]:
     """Batch sizes of the decode graphs, ascending, before they are clipped to the request table."""
     if not s.decode_graphs and not at_least(s.release, "0.5.3"):
         return []
+    if s.cuda_graph_max_bs is not None:
+        s = replace(s, cuda_graph_max_bs=min(s.cuda_graph_max_bs, MOST_SIZES))
     return DECODE.at(s.release)(s, gpu_mib)
 
 
@@ -122,7 +129,8 @@ def prefill_limit(s: Settings, mla: bool) -> int:
 
 
 def prefill_sizes(s: Settings, mla: bool) -> list[int]:
-    return PREFILL.at(s.release)(prefill_limit(s, mla)) if at_least(s.release, "0.5.3.post2") else []
+    limit = min(prefill_limit(s, mla), 256 * MOST_SIZES)
+    return PREFILL.at(s.release)(limit) if at_least(s.release, "0.5.3.post2") else []
 
 
 #: architectures without piecewise graphs (model_config, piecewise_cuda_graph_disabled_model_archs)
@@ -146,10 +154,12 @@ _MULTIMODAL = {
 
 def prefills_captured(s: Settings, model: Model | None, multimodal: bool) -> bool:
     """Whether prefill passes are captured: on request (..0.5.9); by default from 0.5.10 on unless something
-    that cannot be captured is in use (sglang 0.5.12 server_args, 0.5.23 arg_groups/cuda_graph_hook)."""
+    that cannot be captured is in use (sglang 0.5.12 and 0.5.18 server_args, 0.5.23 arg_groups/cuda_graph_hook).
+    """
     if not at_least(s.release, "0.5.10"):
         return s.piecewise_on
-    if s.piecewise_off or s.pp > 1 or s.cp > 1 or (not s.decode_graphs and at_least(s.release, "0.5.14")):
+    stages = s.pp > 1 and (not at_least(s.release, "0.5.15") or at_least(s.release, "0.5.19"))
+    if s.piecewise_off or stages or s.cp > 1 or (not s.decode_graphs and at_least(s.release, "0.5.14")):
         return False
     since = _MULTIMODAL.get((model.architecture if model else None) or "")
     if multimodal and (since is None or not at_least(s.release, since)):
@@ -158,17 +168,34 @@ def prefills_captured(s: Settings, model: Model | None, multimodal: bool) -> boo
 
 
 def _piecewise(s: Settings, model: Model | None) -> bool:
-    blocked = s.dp_attention or s.torch_compile or s.piecewise_blocked or s.disaggregation_mode != "null"
+    drafts = s.speculative and not at_least(s.release, "0.5.11")
+    blocked = (
+        drafts or s.dp_attention or s.torch_compile or s.piecewise_blocked or s.disaggregation_mode != "null"
+    )
     architecture = model.architecture if model else None
     able = architecture not in _NOT_PIECEWISE or (architecture in _DSA and at_least(s.release, "0.5.14"))
     return not blocked and s.moe_a2a_backend == "none" and able
 
 
 def _breakable(s: Settings, model: Model | None) -> bool:
-    layers = model.layers if model else ()
-    kda = any(layer.state is not None and layer.state.kind == "kda" for layer in layers)
-    deepseek_v4 = bool(model and model.architecture and model.architecture.startswith("DeepseekV4"))
-    return not kda and not deepseek_v4 and s.moe_a2a_backend in ("none", "deepep", "megamoe", "flashinfer")
+    """Breakable graphs: without MLA, DP attention and any A2A in 0.5.15 and 0.5.16; without dense MLA and
+    Nemotron-H in 0.5.17; without DeepSeek-V4 in all, without KDA from 0.5.19 on."""
+    architecture = (model.architecture if model else None) or ""
+    if architecture.startswith("DeepseekV4"):
+        return False
+    mla = bool(model and model.is_mla)
+    if not at_least(s.release, "0.5.17"):
+        return not mla and not s.dp_attention and s.moe_a2a_backend == "none" and not s.lora
+    if not at_least(s.release, "0.5.18"):
+        dense = mla and not is_sparse_mla(model)
+        return not dense and architecture != "NemotronHForCausalLM" and s.moe_a2a_backend in _A2A
+    kda = at_least(s.release, "0.5.19") and any(
+        layer.state is not None and layer.state.kind == "kda" for layer in (model.layers if model else ())
+    )
+    return not kda and s.moe_a2a_backend in _A2A
+
+
+_A2A = ("none", "deepep", "megamoe", "flashinfer")
 
 
 def switched_off(s: Settings, model: Model | None) -> bool:

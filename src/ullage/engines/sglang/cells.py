@@ -48,31 +48,39 @@ def is_recurrent(model: Model) -> bool:
     return any(layer.state is not None for layer in model.layers)
 
 
-def pp_range(num_layers: int, rank: int, pp: int) -> range:
-    """Layers of one pipeline stage: num_layers / pp each, what is left over to the middle stages from behind
-    (sglang distributed/utils, get_pp_indices; before 0.5.2 as vLLM's: to the last but one, backwards)."""
-    base, left = divmod(num_layers, pp)
-    sizes = [base] * pp
-    for extra in range(left):
-        sizes[pp - left - 1 + extra if left < pp else extra] += 1
-    start = sum(sizes[:rank])
-    return range(start, start + sizes[rank])
+def pp_stages(num_layers: int, s: Settings) -> list[range]:
+    """The layers of each pipeline stage: num_layers // pp each; what is left over goes to the last stage
+    (..0.5.5), one each to the last stages (0.5.6..), or as SGLANG_PP_LAYER_PARTITION says.
+
+    Read: sglang distributed/utils, get_pp_indices.
+    """
+    base, left = divmod(num_layers, s.pp)
+    spread = at_least(s.release, "0.5.6")
+    sizes = [base + (rank >= s.pp - left if spread else left * (rank == s.pp - 1)) for rank in range(s.pp)]
+    given = [
+        int(part) for part in s.env.get("SGLANG_PP_LAYER_PARTITION", "").split(",") if part.strip().isdecimal()
+    ]
+    sizes = given if len(given) == s.pp and sum(given) == num_layers else sizes
+    starts = [sum(sizes[:rank]) for rank in range(s.pp)]
+    return [range(start, start + size) for start, size in zip(starts, sizes, strict=True)]
 
 
-def widest_stage(model: Model, pp: int) -> int:
-    """Layers of the largest pipeline stage: the smallest pool decides for all (MIN over ranks, 0.5.2..)."""
-    return max(len(pp_range(model.num_layers, rank, pp)) for rank in range(pp)) if pp > 1 else model.num_layers
+def most_in_a_stage(indices: list[int], num_layers: int, s: Settings) -> int:
+    """The largest number of ``indices`` in one stage: its pool is the smallest, and the smallest decides for
+    all ranks (MIN over ranks, 0.5.2..)."""
+    return max(sum(i in stage for i in indices) for stage in pp_stages(num_layers, s))
 
 
 def kv_layers(model: Model, s: Settings) -> int:
     """Layers that a rank keeps KV for, as the engine counts them: all of its stage, or the attention layers
     of a recurrent hybrid."""
+    count = model.num_layers or len(model.layers)
     if not is_recurrent(model):
-        return max(1, widest_stage(model, s.pp)) if model.num_layers else len(model.layers)
+        return most_in_a_stage(list(range(count)), count, s)
     attention = [i for i, layer in enumerate(model.layers) if layer.kind in ATTENTION]
     if s.pp == 1 or not at_least(s.release, "0.5.8"):
         return len(attention)
-    return max(sum(i in pp_range(len(model.layers), rank, s.pp) for i in attention) for rank in range(s.pp))
+    return most_in_a_stage(attention, len(model.layers), s)
 
 
 def main_layer(model: Model) -> Layer | None:

@@ -1,4 +1,4 @@
-"""SGLang's own defaults: mem_fraction_static, chunked_prefill_size, the graph sizes, by release.
+"""SGLang's own defaults, all together, and chunked_prefill_size and cuda_graph_max_bs by release.
 
 ``gpu_mib`` is the smallest ``memory.total`` that nvidia-smi prints for any GPU of the host, in MiB; None where
 the engine cannot tell. N is tp_size (..0.4.6.post1) or tp_size x pp_size. Read: server_args (..0.5.18) and
@@ -10,17 +10,13 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ullage.core.model import Model, Vision
+from ullage.core.model import Model
 from ullage.core.versions import Rules
-from ullage.engines.sglang.backends import attention_backend, page_size
-from ullage.engines.sglang.captured import (
-    capture_sizes,
-    prefill_limit,
-    prefill_sizes,
-    prefills_captured,
-    switched_off,
-)
+from ullage.engines.sglang.backends import attention_backend, is_sparse_mla, page_size
+from ullage.engines.sglang.captured import capture_sizes, prefill_sizes, prefills_captured, switched_off
+from ullage.engines.sglang.fraction import FRACTION
 from ullage.engines.sglang.settings import Settings, at_least
+from ullage.engines.sglang.vision import for_vision, is_multimodal
 
 KIB = 1024
 
@@ -34,7 +30,6 @@ class Host(Struct, frozen=True):
 
 CHUNK: Rules[[Settings, int | None], int] = Rules("chunked_prefill_size")
 MAX_BS: Rules[[Settings, int | None], int | None] = Rules("cuda_graph_max_bs")
-FRACTION: Rules[[Settings, int | None, bool], float] = Rules("mem_fraction_static")
 
 
 # chunked_prefill_size, in tokens ----------------------------------------------------------------------------
@@ -147,182 +142,13 @@ def max_bs_clipped(s: Settings, gpu_mib: int | None) -> int | None:
     return min(_max_bs_by_class(s, gpu_mib, (48, 160)), s.max_running_requests or 1 << 30)
 
 
-# mem_fraction_static ----------------------------------------------------------------------------------------
-
-
-def _by_size(parallel: int) -> float:
-    return next(f for least, f in ((16, 0.79), (8, 0.81), (4, 0.85), (2, 0.87), (0, 0.88)) if parallel >= least)
-
-
-@FRACTION.since("≤0.4.0", source="sglang 0.4.0, server_args")
-def fraction_by_tp(s: Settings, gpu_mib: int | None, mla: bool) -> float:
-    """By tp_size alone: 0.88, 0.87 (2), 0.85 (4), 0.81 (8), 0.79 (16)."""
-    return _by_size(s.tp)
-
-
-@FRACTION.since("0.4.5.post3", source="sglang 0.4.5.post3, server_args")
-def fraction_less_13(s: Settings, gpu_mib: int | None, mla: bool) -> float:
-    """By tp_size up to 81,920 MiB; above, 13 GiB stay free."""
-    return _by_size(s.tp) if gpu_mib is None or gpu_mib <= 81920 else (gpu_mib - 13 * KIB) / gpu_mib
-
-
-def _large(base: float, gpu_mib: int, reserve_mib: int) -> float:
-    return min(base + 48 * KIB * (1 - base) / gpu_mib, (gpu_mib - reserve_mib) / gpu_mib)
-
-
-@FRACTION.since("0.4.6.post2", source="sglang 0.4.6.post2, server_args")
-def fraction_less_18(s: Settings, gpu_mib: int | None, mla: bool) -> float:
-    """By N up to 81,920 MiB, else 0.88; above 96 GiB at most 18 GiB stay free."""
-    base = _by_size(s.tp * s.pp) if gpu_mib is not None and gpu_mib <= 81920 else 0.88
-    return _large(base, gpu_mib, 18 * KIB) if gpu_mib is not None and gpu_mib > 96 * KIB else base
-
-
-@FRACTION.since("0.4.7", source="sglang 0.4.7, server_args")
-def fraction_less_20(s: Settings, gpu_mib: int | None, mla: bool) -> float:
-    """As before; 0.79 above 180,000 MiB; with speculation 20 GiB, or 5 % less on smaller GPUs."""
-    base = _by_size(s.tp * s.pp) if gpu_mib is not None and gpu_mib <= 81920 else 0.88
-    if gpu_mib is not None and gpu_mib > 180_000:
-        return 0.79
-    if gpu_mib is not None and gpu_mib > 96 * KIB:
-        return _large(base, gpu_mib, (20 if s.speculative else 18) * KIB)
-    return base * 0.95 if s.speculative else base
-
-
-@FRACTION.since("0.4.7.post1", source="sglang 0.4.7.post1 and 0.5.2, server_args")
-def fraction_reserved(s: Settings, gpu_mib: int | None, mla: bool) -> float:
-    """round((gpu - R) / gpu, 3), R by classes: 2.8 + N/10 GiB below 35 GiB, 9.5 + N/2 below 90, 12 + N/2 below
-    160, else 32; +2 GiB speculative (+6 STANDALONE), +4 GiB DP attention."""
-    if gpu_mib is None:
-        return 0.88
-    n = s.tp * s.pp
-    classes = ((35, 2.8 + n / 10), (90, 9.5 + n / 2), (160, 12 + n / 2))
-    reserved: float = next((r for limit, r in classes if gpu_mib < limit * KIB), 32) * KIB
-    if s.speculative:
-        reserved += (6 if s.speculative_algorithm == "STANDALONE" else 2) * KIB
-    reserved += 4 * KIB if s.dp_attention else 0
-    return round((gpu_mib - reserved) / gpu_mib, 3)
-
-
-@FRACTION.since("0.5.3", source="sglang 0.5.3..0.5.14, server_args, _handle_gpu_memory_settings")
-def fraction_by_work(s: Settings, gpu_mib: int | None, mla: bool) -> float:
-    """round((gpu - R) / gpu, 3) with R = 512 + 1.5 chunk + 2 max_bs + N/8 GiB, DP attention and prefill graphs,
-    at least 10 GiB on GPUs above 60 GiB, and the drafts' share (MiB)."""
-    if gpu_mib is None:
-        return 0.88
-    max_bs = s.cuda_graph_max_bs or 0
-    reserved = 512 + activation_tokens(s) * 1.5 + max_bs * 2 + s.tp * s.pp / 8 * KIB
-    reserved += padding_mib(s) if s.dp_attention else 0
-    if at_least(s.release, "0.5.8"):
-        reserved += prefill_graphs_mib(s, mla)
-    reserved = max(reserved, 10 * KIB) if gpu_mib > 60 * KIB else reserved
-    reserved += draft_reserve_mib(s)
-    if not at_least(s.release, "0.5.8"):
-        reserved += prefill_graphs_mib(s, mla)
-    return round((gpu_mib - reserved) / gpu_mib, 3)
-
-
-@FRACTION.since("0.5.15", source="sglang 0.5.16 server_args, 0.5.23 arg_groups/memory_hook")
-def fraction_by_mode(s: Settings, gpu_mib: int | None, mla: bool) -> float:
-    """As before, by serving mode: no decode terms on a prefill server, none of prefill graphs on a decode one;
-    DeepEP +2 GiB after the floor (MiB)."""
-    if gpu_mib is None:
-        return 0.95 if at_least(s.release, "0.5.20") else 0.88
-    reserved = 512 + activation_tokens(s) * 1.5 + s.tp * s.pp / 8 * KIB
-    decodes = s.disaggregation_mode != "prefill"
-    reserved += (s.cuda_graph_max_bs or 0) * 2 if decodes and s.decode_graphs else 0
-    reserved += padding_mib(s) if decodes and s.dp_attention else 0
-    reserved += prefill_graphs_mib(s, mla) if s.disaggregation_mode != "decode" else 0
-    reserved = max(reserved, 10 * KIB) if gpu_mib > 60 * KIB else reserved
-    reserved += 2 * KIB if decodes and s.decode_graphs and s.moe_a2a_backend == "deepep" else 0
-    return round((gpu_mib - reserved) / gpu_mib, 3)
-
-
-def activation_tokens(s: Settings) -> int:
-    """Tokens that the activations of a forward pass scale with, at least 2048."""
-    if s.disaggregation_mode == "decode" and at_least(s.release, "0.5.15"):
-        return max((s.max_running_requests or s.cuda_graph_max_bs or 1) * (s.draft_tokens or 1), 2048)
-    chunk = s.chunked_prefill_size or 0
-    return max(chunk if chunk > 0 else s.max_prefill_tokens, 2048)
-
-
-def padding_mib(s: Settings) -> float:
-    """DP attention pads: 3 MiB x max_bs x dp, 4.5 where max_bs > 300."""
-    max_bs = s.cuda_graph_max_bs or 0
-    return max_bs * s.dp * (4.5 if max_bs > 300 else 3)
-
-
-def draft_reserve_mib(s: Settings) -> int:
-    """Flat share for draft weights and graphs: STANDALONE 6 GiB, NGRAM none, others 2 GiB, 4 from 0.5.10 on;
-    nothing from 0.5.14 on, which charges the draft to the pool."""
-    if not s.speculative or s.speculative_algorithm == "NGRAM" or at_least(s.release, "0.5.14"):
-        return 0
-    if s.speculative_algorithm == "STANDALONE":
-        return 6 * KIB
-    return (4 if at_least(s.release, "0.5.10") else 2) * KIB
-
-
-def prefill_graphs_mib(s: Settings, mla: bool) -> float:
-    """Share for prefill ("piecewise") graphs: tokens / 4 (0.5.5.post1..0.5.6.post2), / 8 (0.5.7), 8 MiB a size
-    (0.5.8..), for MLA 1.5 GiB (0.5.10..); breakable graphs beside DeepEP 1 GiB more (0.5.17..)."""
-    if not s.prefill_graphs or not at_least(s.release, "0.5.5.post1"):
-        return 0
-    if not at_least(s.release, "0.5.8"):
-        return prefill_limit(s, mla) // (8 if at_least(s.release, "0.5.7") else 4)
-    size = 1.5 * KIB if mla and at_least(s.release, "0.5.10") else len(s.prefill_graph_sizes) * 8
-    deepep = s.moe_a2a_backend == "deepep" and at_least(s.release, "0.5.17")
-    return size + (KIB if deepep else 0)
-
-
-# vision -----------------------------------------------------------------------------------------------------
-
-#: architectures whose vision tower is off unless --enable-multimodal is given (mm_disabled_models)
-_VISION_OFF = (
-    "Gemma3ForConditionalGeneration", "Llama4ForConditionalGeneration", "Step3VLForConditionalGeneration",
-)  # fmt: skip
-#: towers as SGLang's own config class names them where config.json has other keys (configs/kimi_k25.py)
-_OWN_TOWERS = {"KimiK25ForConditionalGeneration": Vision(27, 1152)}
-
-
-def is_multimodal(model: Model | None, s: Settings) -> bool:
-    """True where the engine treats the model as multimodal."""
-    if model is None or model.vision is None:
-        return False
-    wanted = s.enable_multimodal if s.enable_multimodal is not None else model.architecture not in _VISION_OFF
-    return wanted and not (s.language_only and at_least(s.release, "0.5.9"))
-
-
-def vision_factor(vision: Vision) -> float:
-    """What the default fraction is multiplied with: 0.95 x clamp(1 - 0.1 (ratio - 1), 0.8, 1.05).
-
-    ratio = layers x hidden^2 / (24 x 1024^2); attributes that the config does not have under these very names
-    count as 24 and 1024 (sglang 0.4.9.post3.., adjust_mem_fraction_for_vlm).
-    """
-    layers = 24 if vision.num_hidden_layers is None else vision.num_hidden_layers
-    hidden = 1024 if vision.hidden_size is None else vision.hidden_size
-    ratio = layers * hidden**2 / (24 * 1024**2)
-    return 0.95 * max(0.8, min(1.05, 1.0 - 0.1 * (ratio - 1.0)))
-
-
-def for_vision(fraction: float, model: Model | None, s: Settings) -> float:
-    """The default fraction of a multimodal model; x 0.9 in 0.4.9..0.4.9.post2, nothing before."""
-    if not is_multimodal(model, s) or not at_least(s.release, "0.4.9") or model is None or model.vision is None:
-        return fraction
-    if s.disaggregation_mode == "decode" and at_least(s.release, "0.5.17"):
-        return fraction
-    tower = _OWN_TOWERS.get(model.architecture or "", model.vision)
-    return fraction * (vision_factor(tower) if at_least(s.release, "0.4.9.post3") else 0.9)
-
-
-# all of them ------------------------------------------------------------------------------------------------
-
-
 def resolved(given: Settings, model: Model | None, host: Host) -> Settings:
     """``given`` with every default that the engine would fill in, as far as the host's memory is known.
 
     The order is the engine's: the chunk size is divided by dp_size only after the fraction has used it.
     """
     hopper = host.capability is not None and host.capability[0] == 9 and (host.gpu_mib or 0) >= 60 * KIB
-    s = replace(_speculation(given, model), large_hopper=hopper)
+    s = _sparse_of_053(replace(_speculation(given, model), large_hopper=hopper), model)
     mla = bool(model and model.is_mla)
     backend = attention_backend(s, model, host.capability)
     s = replace(s, attention_backend=backend, page_size=page_size(s, model, backend, host.capability))
@@ -338,6 +164,13 @@ def resolved(given: Settings, model: Model | None, host: Host) -> Settings:
         sizes = tuple(size for size in s.prefill_graph_sizes if size <= (s.chunked_prefill_size or size))
         s = replace(s, prefill_graph_sizes=sizes)
     return replace(s, prefill_graphs=False, prefill_graph_sizes=()) if switched_off(s, model) else s
+
+
+def _sparse_of_053(s: Settings, model: Model | None) -> Settings:
+    """0.5.3 alone: sparse MLA runs with DP attention on every rank and a fraction of 0.8, whatever is given."""
+    if not is_sparse_mla(model) or not at_least(s.release, "0.5.3") or at_least(s.release, "0.5.3.post1"):
+        return s
+    return replace(s, dp_attention=True, dp=s.tp, mem_fraction_static=0.8)
 
 
 def _from_log(given: Settings) -> bool:

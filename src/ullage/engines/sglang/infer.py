@@ -12,19 +12,17 @@ from msgspec.structs import replace
 from ullage.core.deployment import Deployment, Inferred
 from ullage.core.run import Run
 from ullage.core.units import GIB, Band
-from ullage.engines.sglang.budget import bytes_per_token, kv_read
 from ullage.engines.sglang.cells import DTYPES_TO_TRY, cell_size, kv_dtype
-from ullage.engines.sglang.known import Known, add, known, less, over, times
-from ullage.engines.sglang.pool import max_num_reqs, mm_reserved_bytes
-from ullage.engines.sglang.settings import Settings, at_least
-from ullage.engines.sglang.slack import request_table
-from ullage.engines.sglang.speculative import extra_slots
+from ullage.engines.sglang.implied import bytes_per_token, fraction_by_pool, fraction_by_rest, kv_read, modelled
+from ullage.engines.sglang.known import Known, add, known, less, over
+from ullage.engines.sglang.settings import Settings
+from ullage.engines.sglang.vision import runtime_factor
 
 
 def infer(run: Run, deployment: Deployment) -> dict[str, Inferred]:
     """What the figures of ``run`` imply, by name; nothing that the log says itself."""
     base = known(deployment)
-    found = [*_sizes(base), *_fraction(run, base), *_shape(run, base)]
+    found = [*_sizes(base), *_fraction(base), *_shape(run, base)]
     return {inferred.name: inferred for inferred in found}
 
 
@@ -53,111 +51,12 @@ def _sizes(base: Known) -> Iterator[Inferred]:
         )
 
 
-# the fraction
-
-
-def _fraction(run: Run, base: Known) -> Iterator[Inferred]:
+def _fraction(base: Known) -> Iterator[Inferred]:
     if base.given.mem_fraction_static is not None or base.read("mem_fraction_static") is not None:
         return
-    found = fraction_by_pool(run, base) or fraction_by_rest(base)
+    found = fraction_by_pool(base) or fraction_by_rest(base)
     if found is not None:
         yield _inferred("mem_fraction_static", found[0], found[1])
-
-
-def capped(run: Run, base: Known) -> bool:
-    """True where --max-total-tokens, not the budget, decides the pool: the inversion then says too little."""
-    if run.figure("profiled_tokens") is not None:
-        return False  # "larger than the profiled value": the cap had no effect
-    limit, tokens = base.settings.max_total_tokens, base.read("kv_tokens")
-    return limit is not None and (tokens is None or tokens.value >= limit - base.settings.page)
-
-
-def pool_read(base: Known) -> tuple[Band, str] | None:
-    """Bytes that the budget paid for, as printed: K + V, recurrent state, and the draft's where charged."""
-    stored = kv_read(base)
-    names = ["k_gib", "v_gib", "kv_gib", "swa_k_gib", "swa_v_gib", "swa_kv_gib"]
-    if stored is None:
-        return _pool_by_tokens(base)
-    parts = [stored]
-    charged = ["mamba_conv_gib", "mamba_ssm_gib", "mamba_intermediate_ssm_gib", "mamba_intermediate_conv_gib"]
-    if at_least(base.settings.release, "0.5.14"):
-        charged += ["draft_k_gib", "draft_v_gib", "draft_kv_gib"]
-    parts += [band for name in charged if (band := base.read(name)) is not None]
-    return add(*parts), base.source(*names, *charged)
-
-
-def _pool_by_tokens(base: Known) -> tuple[Band, str] | None:
-    tokens, size = base.read("kv_tokens"), bytes_per_token(base)
-    if tokens is None or size is None or base.settings.speculative:
-        return None
-    # a pool of n tokens came from a budget of n .. n + 1 pages
-    page = base.settings.page
-    return times(Band(tokens.value, tokens.low, tokens.high + page), size), base.source("kv_tokens")
-
-
-def fraction_by_pool(run: Run, base: Known) -> tuple[Band, str] | None:
-    """f = 1 - (free - pool) / total; from 0.5.18 on a multimodal model's reservation counts as pool."""
-    pool = pool_read(base)
-    free = base.read("free_after_weights_gib")
-    if pool is None or free is None or base.free is None or base.total is None or capped(run, base):
-        return None
-    if base.settings.speculative and not at_least(base.settings.release, "0.5.7"):
-        pool = _without_extra_slots(base, pool)
-    paid = add(pool[0], _exactly(mm_reserved_bytes(base.model, base.settings)))
-    share = over(less(base.free, paid), base.total)
-    if share is None or not share.high < 1:
-        return None
-    basis = (
-        f"1 - ({base.free.value / GIB:.2f} - {paid.value / GIB:.2f}) / {base.total.value / GIB:.2f}"
-        f" ({base.free_source}, {pool[1]})"
-    )
-    return _one_less(share), basis
-
-
-def _without_extra_slots(base: Known, pool: tuple[Band, str]) -> tuple[Band, str]:
-    """Slots for drafts in flight, 0.4.3.post3..0.5.6.post2, are beyond the budget."""
-    s, size = base.settings, bytes_per_token(base)
-    if size is None or not s.max_running_requests:
-        return pool
-    beyond = times(size, _exactly(extra_slots(s, s.max_running_requests)))
-    return less(pool[0], beyond), pool[1]
-
-
-def fraction_by_rest(base: Known) -> tuple[Band, str] | None:
-    """Where no pool is printed: total (1 - f) = free after the pool + req_to_token, within the allocator's
-    rounding (0 .. 0.35 GiB)."""
-    rest, model, s = base.read("free_after_kv_pool_gib"), base.model, base.settings
-    if rest is None or base.total is None or base.total.value <= 0:
-        return None
-    table = _request_table(base, s)
-    held = add(rest, _exactly(table), Band(0.1 * GIB, 0, 0.35 * GIB if model is not None else 2.4 * GIB))
-    share = over(held, base.total)
-    if share is None or not share.high < 1:
-        return None
-    basis = (
-        f"1 - ({rest.value / GIB:.2f} + {(held.value - rest.value) / GIB:.2f}) / {base.total.value / GIB:.2f}"
-        f" ({base.source('free_after_kv_pool_gib')}): free after the pool and its request table"
-    )
-    return _one_less(share), basis
-
-
-def _request_table(base: Known, s: Settings) -> int:
-    model, tokens = base.model, base.read("kv_tokens")
-    context = s.context_length or (model.max_context if model else None) or 0
-    requests = base.read("max_running_requests")
-    rows = (
-        int(requests.value) if requests else max_num_reqs(s, int(tokens.value) if tokens else 0, context, None)
-    )
-    entry = request_table(s, rows, context)
-    return entry.bytes if entry is not None else 0
-
-
-def _exactly(value: float) -> Band:
-    return Band(value, value, value)
-
-
-def _one_less(band: Band) -> Band:
-    return Band(1 - band.value, 1 - band.high, 1 - band.low)
 
 
 # shape
@@ -204,7 +103,7 @@ def _fits(base: Known, name: str, size: Band) -> bool:
 def contradictions(run: Run, deployment: Deployment) -> list[str]:
     """Observed figures that cannot all be true, one sentence each with the numbers and their lines."""
     base = known(deployment)
-    found = (_sum(base), _cell(base), _tokens(run, base), _rest(base))
+    found = (_sum(base), _cell(base), _tokens(base), _rest(base))
     return [text for text in found if text is not None]
 
 
@@ -231,7 +130,7 @@ def _cell(base: Known) -> str | None:
     if size is None or model is None or not model.layers or kv_read(base) is None:
         return None
     split = base.read("kv_tokens") is None or base.read("swa_tokens") is not None
-    if split or not cell_size(model, base.settings).stored:
+    if split or not modelled(base) or not cell_size(model, base.settings).stored:
         return None
     cells = [cell_size(model, _as(base.settings, name)).stored for name, _ in DTYPES_TO_TRY]
     if base.given.kv_cache_dtype != "auto":
@@ -250,17 +149,18 @@ def _as(s: Settings, name: str) -> Settings:
     return replace(s, kv_cache_dtype=name)
 
 
-def _tokens(run: Run, base: Known) -> str | None:
+def _tokens(base: Known) -> str | None:
     """The printed fraction against the printed pool: both sides of the rule."""
-    f = base.given.mem_fraction_static
-    implied = fraction_by_pool(run, base)
+    stated = base.given.mem_fraction_static
+    f = stated * runtime_factor(base.model, base.settings) if stated is not None else None
+    implied = fraction_by_pool(base)
     if f is None or implied is None or base.settings.speculative:
         return None
     band = implied[0]
-    if band.low - 0.004 <= f <= band.high + 0.004:
+    if band.low - 0.01 <= f <= band.high + 0.01:
         return None
     return (
-        f"mem_fraction_static is given as {f:g}, but the pool that was made needs {band.value:.3f}"
+        f"mem_fraction_static is {f:g}, but the pool that was made needs {band.value:.3f}"
         f" ({band.low:.3f} to {band.high:.3f}): {implied[1]}"
     )
 

@@ -11,8 +11,8 @@ from ullage.core.ledger import Entry
 from ullage.core.run import Failure, Run
 from ullage.core.units import GIB, MIB, Band
 from ullage.engines.sglang.budget import free_slack
-from ullage.engines.sglang.infer import fraction_by_pool, fraction_by_rest
-from ullage.engines.sglang.known import Known, fraction, known
+from ullage.engines.sglang.implied import fraction
+from ullage.engines.sglang.known import Known, known
 from ullage.engines.sglang.pool import Pool, budget_for, mm_reserved_bytes, pool_bytes, size_pool
 from ullage.engines.sglang.slack import at_start, total_of
 
@@ -41,7 +41,7 @@ def interval(run: Run | None, deployment: Deployment) -> Interval:
     beside = observed(run, base) or by_rules(base, low)
     if beside is None:
         return Interval(FLAG, low=low, low_because=low_because)
-    high = floor((1 - beside.start / base.total.value) * 1000) / 1000
+    high = floor(min(0.99, 1 - beside.start / base.total.value) * 1000) / 1000
     high, because = _below_failure(run, base, high, beside.because)
     wanted = 1 - (beside.start + beside.serving) / base.total.value
     return Interval(FLAG, low, high, recommended(low, high, wanted), low_because, because)
@@ -80,24 +80,15 @@ def observed(run: Run | None, base: Known) -> Beside | None:
     if run is None or base.total is None:
         return None
     end = base.read("free_at_ready_gib") or base.read("free_after_graphs_gib")
-    share = in_force(run, base)
+    share, _ = fraction(base)
     if end is None or share is None:
         return None
     taken = base.total.value * (1 - share.value) - end.value
     if taken < 0:
-        return None
+        return None  # more was free in the end than the rule leaves: the fraction is not what it seems
     names = ("free_at_ready_gib", "free_after_graphs_gib")
     text = f"this launch took {taken / GIB:.2f} GiB beside its pool until it was up ({base.source(*names)})"
     return Beside(taken, _activations(base, share.value), text)
-
-
-def in_force(run: Run, base: Known) -> Band | None:
-    """The fraction that the launch ran with: stated, or worked out from its pool."""
-    stated, _ = fraction(base)
-    if stated is not None:
-        return stated
-    found = fraction_by_pool(run, base) or fraction_by_rest(base)
-    return found[0] if found is not None else None
 
 
 def _below_failure(run: Run | None, base: Known, high: float, because: str) -> tuple[float, str]:

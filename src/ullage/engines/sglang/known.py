@@ -6,6 +6,7 @@ of a log are bands: two printed decimals are 0.01 GiB.
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -43,8 +44,14 @@ class Known(Struct, frozen=True):
 
 
 def known(deployment: Deployment) -> Known:
-    """Everything at hand for ``deployment``."""
-    given, model = of_launch(deployment.launch), deployment.model
+    """Everything at hand for ``deployment``. Figures that no machine has are left out."""
+    deployment = replace(
+        deployment,
+        readings=_possible(deployment.readings),
+        by_rank={rank: _possible(readings) for rank, readings in deployment.by_rank.items()},
+    )
+    given = of_launch(deployment.launch)
+    model = overridden(deployment.model, deployment.launch.get("json_model_override_args"))
     context = deployment.reading("context_len")
     if given.context_length is None and context is not None:
         given = _with_context(given, int(context.value))
@@ -56,6 +63,27 @@ def known(deployment: Deployment) -> Known:
     total, total_source = _total(base, gpu)
     free, free_source = _free(base, total)
     return Known(deployment, given, settings, model, total, total_source, free, free_source)
+
+
+def _possible(readings: dict[str, Reading]) -> dict[str, Reading]:
+    """Without infinities, NaN and figures beyond a million million."""
+    return {name: r for name, r in readings.items() if abs(r.value.value) < 1e12 and 0 <= r.value.step < 1e12}
+
+
+def overridden(model: Model | None, value: object) -> Model | None:
+    """``model`` with what --json-model-override-args changes of its shape: layers and context."""
+    try:
+        found = msgspec.json.decode(value) if isinstance(value, str) and len(value) < 65_536 else value
+    except msgspec.DecodeError:
+        return model
+    if model is None or not isinstance(found, dict):
+        return model
+    layers, context = found.get("num_hidden_layers"), found.get("max_position_embeddings")
+    if isinstance(layers, int) and 0 < layers < model.num_layers:
+        share = layers / model.num_layers
+        size = round(model.checkpoint_bytes * share) if model.checkpoint_bytes else None
+        model = replace(model, num_layers=layers, layers=model.layers[:layers], checkpoint_bytes=size)
+    return replace(model, max_context=context) if isinstance(context, int) and context > 0 else model
 
 
 def _with_context(given: Settings, context_length: int) -> Settings:
@@ -92,6 +120,10 @@ def _total(base: Known, gpu: Gpu | None) -> tuple[Band | None, str]:
     after, used = base.read("free_after_weights_gib"), base.read("weights_gib")
     if after is not None and used is not None:
         return add(after, used), base.source("free_after_weights_gib", "weights_gib")
+    share = base.read("minimum_viable")
+    if after is not None and share is not None and share.high < 1:
+        total = over(after, Band(1 - share.value, 1 - share.high, 1 - share.low))
+        return total, base.source("free_after_weights_gib", "minimum_viable")
     if gpu is None or (gpu.free_bytes is None and gpu.cuda_bytes is None and gpu.total_bytes is None):
         return None, ""
     if gpu.free_bytes is not None:
@@ -110,9 +142,12 @@ def _free(base: Known, total: Band | None) -> tuple[Band | None, str]:
         return drafted, base.source("draft_free_after_weights_gib")
     if after is not None:
         return after, base.source("free_after_weights_gib")
-    weights = base.read("weights_gib")
+    weights, share = base.read("weights_gib"), base.read("minimum_viable")
     if weights is not None and total is not None:
         return less(total, weights), base.source("weights_gib")
+    if share is not None and total is not None:
+        left = times(total, Band(1 - share.value, 1 - share.high, 1 - share.low))
+        return left, base.source("minimum_viable")
     estimate = weights_estimate(base.model, base.settings)
     if estimate is None or total is None:
         return None, ""
@@ -135,21 +170,6 @@ def weights_estimate(model: Model | None, s: Settings) -> Band | None:
     share = model.checkpoint_bytes / (s.tp * s.pp)
     repeated = 0.35 if s.dp_attention and s.dp > 1 else 0.1
     return Band(share * (1 + repeated / 3), share * 0.95, share * (1 + repeated) + 0.8 * GIB)
-
-
-def fraction(base: Known) -> tuple[Band | None, str]:
-    """mem_fraction_static with where it is from: printed or typed, else the release's default."""
-    printed = base.deployment.readings.get("mem_fraction_static")
-    if base.given.mem_fraction_static is not None:
-        f = base.given.mem_fraction_static
-        arg = base.deployment.launch.args.get("mem_fraction_static")
-        return Band(f, f, f), arg.source if arg and arg.source else "launch"
-    if printed is not None:
-        return printed.value.band, printed.source
-    f_default = base.settings.mem_fraction_static
-    if f_default is None or base.deployment.launch.release is None:
-        return None, ""
-    return Band(f_default, f_default, f_default), f"default of {base.deployment.launch.version}"
 
 
 def rank_readings(deployment: Deployment) -> dict[str, dict[str, Reading]]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ullage.core.run import Event, Failure, Figure, Line, Note, Phase, Ready, Run, Served, Settings, Trace
@@ -20,6 +21,7 @@ from ullage.logs.runs import RunBuilder
 _DRAFT_TYPE = re.compile(r"type=\w*(?:NextN|Nextn|MTP|Mtp|Eagle|EAGLE|DFlash|Draft|Speculator|Medusa)\w*")
 _LABEL = re.compile(r"^(?P<label>[\w ./-]*?)\s*KV Cache is allocated")
 _CAPTURE = re.compile(r"(?i)captur\w* [\w /-]{0,40}graph failed|cuda graph failed:")
+MAX_LOOKED_UP = 32
 #: settings that the scheduler's summary prints too; the summary wins where both are there
 _FROM_SETTINGS = ("mem_fraction_static", "chunked_prefill_size", "max_running_requests")
 
@@ -33,6 +35,28 @@ def grammar() -> Grammar:
 
 def reader() -> RunBuilder:
     return SglangRuns(grammar(), "sglang")
+
+
+class RaisedTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """raised.toml: phase -> what its code raises."""
+
+    args: list[str]
+    init: list[str]
+    weights: list[str]
+
+
+def phase_of_message(text: str) -> Phase | None:
+    """The phase whose code raises a message like ``text``: the longest known phrase in it decides."""
+    table = load("ullage.engines.sglang", "raised.toml", RaisedTable)
+    best: tuple[int, Phase | None] = (0, None)
+    phases: tuple[tuple[Phase, list[str]], ...] = (
+        ("args", table.args), ("init", table.init), ("weights", table.weights),
+    )  # fmt: skip
+    for phase, phrases in phases:
+        longest = max((len(phrase) for phrase in phrases if phrase in text), default=0)
+        if longest > best[0]:
+            best = (longest, phase)
+    return best[1]
 
 
 class _Ranks:
@@ -61,6 +85,8 @@ class SglangRuns(RunBuilder):
         self.settings: dict[str, object] = {}
         self.swa: tuple[int, int] | None = None
         self.ready = self.decoding = self.launcher_warms_up = False
+        self.looked_up = 0
+        self.request_failed: tuple[str, int] | None = None
         self.marked: tuple[tuple[str, int], bool] | None = None
 
     # figures
@@ -193,7 +219,9 @@ class SglangRuns(RunBuilder):
         """True if no stage from ``phase`` on was seen: the log begins after the start."""
         return not any(opened in ("weights", "kv_pool", "graph_capture") for opened in self.open.values())
 
-    def refine_failure(self, failure: Failure, line: Line) -> Failure:
+    def refine_failure(self, failure: Failure, line: Line) -> Failure | Note:
+        if failure.kind == "optional-part-missing" or self._of_request(failure, line):
+            return _noted(failure)
         texts = [line.text, *(trace.text for trace in chain(line.trace))]
         if any(_CAPTURE.search(text) for text in texts):
             return replace(failure, at="graph_capture")
@@ -206,7 +234,20 @@ class SglangRuns(RunBuilder):
         untold = at is None or (not self.open and self.grammar.phase(line.trace) is None)
         if untold and (_runs_model(line.trace) or failure.kind == "collective-timeout"):
             at = "serving"
+        if at is None and not failure.cascade and self.looked_up < MAX_LOOKED_UP:
+            self.looked_up += 1
+            at = phase_of_message("\n".join(texts))
         return replace(failure, at=at)
+
+    def _of_request(self, failure: Failure, line: Line) -> bool:
+        """True for the traceback that uvicorn prints when one request failed: the server goes on."""
+        file, number = line.source.file, line.source.line
+        if failure.kind == "request-error":
+            self.request_failed = (file, number)
+            return True
+        frames = [frame.file for part in chain(line.trace) for frame in part.frames]
+        below = self.request_failed in ((file, number - 1), (file, number - 2)) and not line.rank.label
+        return (below and bool(frames)) or any("uvicorn/protocols/" in name for name in frames)
 
     # what a whole run tells
 
@@ -215,6 +256,15 @@ class SglangRuns(RunBuilder):
         figures = {figure.name for figure in run.all(Figure) if not figure.draft}
         added = [figure for figure in (*_from_settings(run), *_promoted(run)) if figure.name not in figures]
         return replace(run, events=(*run.events, *added)) if added else run
+
+
+def _noted(failure: Failure) -> Note:
+    """What reads like a failure, but stops nothing."""
+    known = failure.kind == "optional-part-missing"
+    return Note(
+        name="optional-part-missing" if known else "request-error", fields={"message": failure.message},
+        source=failure.source, rank=failure.rank, time=failure.time, text=failure.text,
+    )  # fmt: skip
 
 
 def _runs_model(trace: Trace | None) -> bool:

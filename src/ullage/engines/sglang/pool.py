@@ -11,21 +11,19 @@ from ullage.core.model import Model
 from ullage.core.units import MIB
 from ullage.core.versions import Rules
 from ullage.engines.sglang.cells import cell_size, is_recurrent
-from ullage.engines.sglang.defaults import is_multimodal
-from ullage.engines.sglang.hybrid import (
-    RECURRENT,
+from ullage.engines.sglang.recurrent import RECURRENT, slots_per_request, state_bytes
+from ullage.engines.sglang.settings import Settings, at_least
+from ullage.engines.sglang.speculative import charged_cell, extra_slots
+from ullage.engines.sglang.vision import is_multimodal
+from ullage.engines.sglang.windows import (
     SPLIT,
     Windows,
     capped,
     has_split_pool,
     llama4_split,
-    slots_per_request,
-    state_bytes,
     window_cell,
     windows_of,
 )
-from ullage.engines.sglang.settings import Settings, at_least
-from ullage.engines.sglang.speculative import charged_cell, extra_slots
 
 POOL: Rules[[float, float, float], float] = Rules("pool")
 
@@ -96,13 +94,13 @@ class Pool(Struct, frozen=True):
 def size_pool(model: Model, s: Settings, budget_bytes: float, context_len: int | None = None) -> Pool:
     """The pool that ``budget_bytes`` (``pool_bytes``) makes.
 
-    tokens = budget // cell_size, not above --max-total-tokens, floored to a page; hybrids as in hybrid.py.
+    tokens = budget // cell_size, not above --max-total-tokens, floored to a page; hybrids: windows, recurrent.
     """
     context = context_len or s.context_length or model.max_context or 0
     if has_split_pool(model, s):
         return _windowed(model, s, budget_bytes, context)
     left, slots, state = budget_bytes, None, 0.0
-    if is_recurrent(model) and at_least(s.release, "0.5.2"):
+    if is_recurrent(model) and at_least(s.release, "0.5.2") and state_bytes(model, s) > 0:
         split = RECURRENT.at(s.release)(model, s, budget_bytes)
         left, slots, state = split.left_bytes, split.slots, split.state_bytes
     cells = cell_size(model, s)

@@ -5,6 +5,8 @@ Only what is given, or printed by the log, is known here; defaults.py fills the 
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
@@ -25,6 +27,7 @@ FP4 = ("fp4_e2m1", "nvfp4", "mxfp4")
 EAGLE_FAMILY = ("EAGLE", "EAGLE3", "NEXTN", "FROZEN_KV_MTP")
 
 
+@lru_cache(4096)
 def at_least(release: Version | None, since: str) -> bool:
     """True from ``since`` on; an unknown release is taken as the newest."""
     return Span(since).holds(release)
@@ -79,6 +82,7 @@ class Settings(Struct, frozen=True):
     piecewise_off: bool = False
     piecewise_blocked: bool = False
     torch_compile: bool = False
+    lora: bool = False
     language_only: bool = False
     enable_multimodal: bool | None = None
     deterministic: bool = False
@@ -152,19 +156,39 @@ def of_launch(launch: Launch) -> Settings:
     return Settings(**found)
 
 
+#: no size that a launch states comes near it; larger ones are typing errors, and would only cost time
+LARGEST = 1 << 40
+MOST_RANKS = 4096
+
+
 def _numbers(launch: Launch) -> dict[str, Any]:
     names = {name: (name,) for name in (
-        "max_prefill_tokens", "page_size", "context_length", "max_total_tokens", "chunked_prefill_size",
-        "max_running_requests", "max_mamba_cache_size", "cuda_graph_max_bs",
+        "max_prefill_tokens", "page_size", "context_length", "max_total_tokens", "max_running_requests",
+        "max_mamba_cache_size", "cuda_graph_max_bs",
     )} | _RENAMED  # fmt: skip
-    whole = {key: _first(launch.integer(name) for name in spelled) for key, spelled in names.items()}
+    whole = {key: _first(_count(launch.get(name)) for name in spelled) for key, spelled in names.items()}
     for key in ("tp", "pp", "dp", "cp"):
-        whole[key] = max(1, whole[key] or 1)
-    shares = {name: launch.number(name) for name in (
+        whole[key] = min(whole[key] or 1, MOST_RANKS)
+    chunk = launch.get("chunked_prefill_size")
+    whole["chunked_prefill_size"] = -1 if chunk == -1 else _count(chunk)
+    shares = {name: _share(launch.get(name)) for name in (
         "mem_fraction_static", "swa_full_tokens_ratio", "hybrid_kvcache_ratio", "mamba_full_memory_ratio",
         "hicache_ratio", "hicache_size",
     )}  # fmt: skip
     return {key: value for key, value in (whole | shares).items() if value is not None}
+
+
+def _count(value: object) -> int | None:
+    """``value`` as a count from 1 on; None where it is none."""
+    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= LARGEST else None
+
+
+def _share(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e6:
+        return None
+    return float(value)
 
 
 def _texts(launch: Launch) -> dict[str, Any]:
@@ -198,6 +222,7 @@ def _switches(launch: Launch) -> dict[str, Any]:
         "enable_lora", "lora_paths", "enable_eplb", "enable_deterministic_inference", "enable_symm_mem",
         "cpu_offload_gb", "enable_hierarchical_cache", "dllm_algorithm", "debug_cuda_graph",
     ))  # fmt: skip
+    found["lora"] = bool(launch.get("enable_lora") or launch.get("lora_paths"))
     if isinstance(launch.get("enable_multimodal"), bool):
         found["enable_multimodal"] = launch.flag("enable_multimodal")
     return found
@@ -215,7 +240,7 @@ def _graphs(launch: Launch) -> dict[str, Any]:
     decode, prefill = phases.get("decode"), phases.get("prefill")
     if isinstance(decode, dict):
         found |= {"decode_graphs": False} if decode.get("backend") == "disabled" else {}
-        found |= {"cuda_graph_max_bs": decode["max_bs"]} if _whole(decode.get("max_bs")) else {}
+        found |= {"cuda_graph_max_bs": size} if (size := _count(decode.get("max_bs"))) else {}
     if isinstance(prefill, dict) and prefill.get("backend") == "disabled":
         found["piecewise_off"] = True
     if launch.flag("disable_prefill_cuda_graph") or launch.text("cuda_graph_backend_prefill") == "disabled":
@@ -225,11 +250,8 @@ def _graphs(launch: Launch) -> dict[str, Any]:
 
 
 def _sizes(value: object) -> tuple[int, ...]:
-    return tuple(sorted(v for v in value if _whole(v))) if isinstance(value, list) else ()
-
-
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    found = (_count(item) for item in value[:MOST_RANKS]) if isinstance(value, list) else ()
+    return tuple(sorted(size for size in found if size is not None))
 
 
 def _first(values: Any) -> Any:

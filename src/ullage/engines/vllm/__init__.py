@@ -28,7 +28,7 @@ class Vllm:
         return args.parse(command, version)
 
     def literals(self) -> Sequence[bytes]:
-        from ullage.engines.vllm.log import grammar
+        from ullage.engines.vllm.phases import grammar
 
         return grammar().literals()
 

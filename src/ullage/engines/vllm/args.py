@@ -37,7 +37,9 @@ def flags(release: Version | None) -> Flags:
 
 def owns_command(argv: Sequence[str]) -> bool:
     """True if ``argv`` starts a vLLM server: its program, its module, a container of it, or ``LLM(..)``."""
-    return _program_end(argv) is not None or _image_at(argv) is not None or bool(_OFFLINE.search(" ".join(argv)))
+    return (
+        _program_end(argv) is not None or _image_at(argv) is not None or bool(_OFFLINE.search(" ".join(argv)))
+    )
 
 
 def _program_end(argv: Sequence[str]) -> int | None:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from ullage.core.deployment import Deployment, Reading
 from ullage.core.run import Run
 from ullage.core.units import Band
-from ullage.engines.vllm.settings import Settings, settings, since
-from ullage.engines.vllm.terms import smallest
+from ullage.engines.vllm.options import since
+from ullage.engines.vllm.readings import printed, smallest
+from ullage.engines.vllm.settings import Settings, settings
 
 #: GiB beyond rounding that a sum of printed terms may differ without being called a contradiction
 SLACK_GIB = 0.03
@@ -16,10 +17,11 @@ SLACK_GIB = 0.03
 
 def contradictions(run: Run, deployment: Deployment) -> list[str]:
     """Budget against its terms, share against total, tokens against concurrency, ranks against each other."""
+    deployment = printed(deployment)
     s = settings(deployment)
     return [
-        *share(deployment, s), *larger_than_gpu(deployment), *the_sum(deployment, s), *concurrency(deployment, s),
-        *different_pools(deployment),
+        *share(deployment, s), *larger_than_gpu(deployment), *the_sum(deployment, s),
+        *concurrency(deployment, s), *different_pools(deployment),
     ]  # fmt: skip
 
 
@@ -66,7 +68,12 @@ def the_sum(deployment: Deployment, s: Settings) -> Iterator[str]:
     names = ["requested_gib", "weights_gib", "peak_activation_gib", "non_torch_gib", "kv_gib"]
     if s.subtracts_graphs:
         names.insert(4, "graph_estimate_gib")
-    shown = [_get(deployment, name) for name in names]
+    own = [
+        ranks for ranks in deployment.by_rank.values() if "kv_gib" in ranks and "peak_activation_gib" in ranks
+    ]
+    if deployment.by_rank and not own:
+        return  # terms of one rank and the pool of another
+    shown = [own[0].get(name) or _get(deployment, name) if own else _get(deployment, name) for name in names]
     known = [reading for reading in shown if reading is not None]
     if len(known) < len(names) or s.kv_bytes or since(s.release, "0.27.0") or s.core == "V0":
         return
@@ -75,7 +82,7 @@ def the_sum(deployment: Deployment, s: Settings) -> Iterator[str]:
     computed = first.value.value - sum(reading.value.value for reading in terms)
     if abs(computed - pool.value.value) > rounding + SLACK_GIB:
         parts = " - ".join(str(reading.value) for reading in (first, *terms))
-        yield f"{parts} is {computed:.2f} GiB, but {_say(pool)}; the terms are of {terms[-1].source} and lines like it"
+        yield f"{parts} is {computed:.2f} GiB ({terms[-1].source} and lines like it), but {_say(pool)}"
 
 
 def concurrency(deployment: Deployment, s: Settings) -> Iterator[str]:
@@ -106,6 +113,7 @@ def different_pools(deployment: Deployment) -> Iterator[str]:
         apart = most[1].value.value - least[1].value.value
         if apart > max(0.5, 0.05 * most[1].value.value):
             yield (
-                f"the pools of the ranks differ by {apart:.2f} GiB: {least[0] or 'one rank'} has {least[1].value} "
-                f"({least[1].source}), {most[0] or 'another'} {most[1].value} ({most[1].source}); the smallest decides"
+                f"the pools of the ranks differ by {apart:.2f} GiB: {least[0] or 'one rank'} has "
+                f"{least[1].value} ({least[1].source}), {most[0] or 'another'} {most[1].value} "
+                f"({most[1].source}); the smallest decides"
             )

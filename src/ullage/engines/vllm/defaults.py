@@ -139,9 +139,7 @@ def graph_sizes(
         sizes = [n for n in (1, 2, 4) if n <= most] + list(range(8, min(most + 1, 256), 8))
         sizes += list(range(256, most + 1, 16))
     else:
-        sizes = [1, 2, 4, *range(8, most + 1, 8)]
-        if release is not None and release >= Version("0.9.0"):
-            sizes = [n for n in sizes if n <= limit]
+        sizes = [n for n in (1, 2, 4, *range(8, most + 1, 8)) if n <= limit]
     if (release is None or release >= Version("0.20.1")) and limit <= most:
         sizes.append(limit)
     if release is None or release >= Version("0.29.0"):
@@ -149,8 +147,16 @@ def graph_sizes(
     return sorted(set(sizes))
 
 
+def v0_graph_sizes(num_seqs: int) -> list[int]:
+    """The batch sizes that V0 captures: 1, 2, 4, 8, 16, 24, .. up to the first that holds max_num_seqs
+    (vllm 0.6.0 to 0.10.2, config.py, _set_cudagraph_sizes)."""
+    sizes = [1, 2, 4, *range(8, 8193, 8)]
+    return [n for n in sizes if n <= next((m for m in sizes if m >= num_seqs), sizes[-1])]
+
+
 def _decode_sizes(release: Version | None, num_seqs: int, limit: int, spec: int, family: int) -> list[int]:
-    """Sizes of uniform decode batches: n * (1 + spec) for n = 1, 2, 4, 8 .. S; without speculation S itself (0.31+).
+    """Sizes of uniform decode batches: n * (1 + spec) for n = 1, 2, 4, 8 .. S; without speculation S
+    itself (0.31+).
 
     They may reach the cap before max_num_batched_tokens is applied.
     """

@@ -17,7 +17,8 @@ from ullage.engines.vllm.args import defaults
 
 VersionSource = Literal["log", "command", "inferred"]
 #: notes that tell a setting, by field name
-_TOLD = ("max-model-len", "max-num-batched-tokens", "max-model-len-fitted")
+_TOLD = ("max-model-len", "max-num-batched-tokens", "max-model-len-fitted", "attention-backend")
+_VENDORS = {"rocm": "amd", "cpu": "cpu", "xpu": "intel", "hpu": "intel", "tpu": "google"}
 #: settings whose default is shown and reckoned with
 _DEFAULTS = (
     "gpu_memory_utilization", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "dtype",
@@ -132,8 +133,9 @@ def settings_of(run: Run) -> dict[str, Arg]:
                 found.setdefault(name, Arg(value, "log", str(settings.source)))  # type: ignore[arg-type]
     for note in _told(run):
         for name, text in note.fields.items():
-            if text.isdigit() and name.startswith("max_"):
-                found.setdefault(name, Arg(int(text), "log", str(note.source)))
+            if name == "attention_backend" or (text.isdigit() and name.startswith("max_")):
+                value = int(text) if text.isdigit() else text
+                found.setdefault(name, Arg(value, "log", str(note.source)))
     return found
 
 
@@ -225,7 +227,9 @@ def _machine(run: Run, hints: Hints, readings: dict[str, Reading], launch: Launc
         return known
     if total_bytes is None and not name:
         return known
-    gpu = Gpu(name=name, total_bytes=total_bytes, source=total.source if total else "")
+    platform = next((str(v) for v in _noted(run, "platform", "platform") if v), "")
+    vendor = _VENDORS.get(platform, "nvidia")
+    gpu = Gpu(name=name, total_bytes=total_bytes, vendor=vendor, source=total.source if total else "")
     return Machine(gpu=gpu, count=known.count if known else _world(launch))
 
 

@@ -15,9 +15,11 @@ from ullage.core.run import Run
 from ullage.core.tables import load
 from ullage.core.units import GIB, Band
 from ullage.core.versions import Span
+from ullage.engines.vllm.options import since
 from ullage.engines.vllm.pool import bytes_per_token, kv_stages
-from ullage.engines.vllm.settings import Settings, settings, since
-from ullage.engines.vllm.terms import Terms, named, smallest, terms
+from ullage.engines.vllm.readings import printed, smallest
+from ullage.engines.vllm.settings import Settings, settings
+from ullage.engines.vllm.terms import Terms, named, terms
 
 #: tensor parallel sizes that are tried against the bytes of a token
 SIZES = (1, 2, 4, 8, 16, 32)
@@ -41,6 +43,7 @@ class _Marks(Struct, frozen=True, forbid_unknown_fields=True):
 def infer(run: Run, deployment: Deployment) -> dict[str, Inferred]:
     """Fraction, total, weights, remainder of the profile, bytes per token, KV element, tensor parallel size,
     engine and release: each only where no line says it."""
+    deployment = printed(deployment)
     s = settings(deployment)
     t = terms(deployment, s)
     found = [
@@ -57,8 +60,17 @@ def _read(deployment: Deployment, name: str) -> Band | None:
 
 
 def _line(deployment: Deployment, *names: str) -> str:
+    """The lines that figures are from."""
     shown = (deployment.readings.get(name) for name in names)
     return ", ".join(dict.fromkeys(reading.source for reading in shown if reading))
+
+
+def _found(name: str, band: Band, how: str, lines: str) -> Inferred:
+    return Inferred(name, band.value, band.low, band.high, f"{how} ({lines})")
+
+
+def _exactly(value: float) -> Band:
+    return Band(value, value, value)
 
 
 def ratio(a: Band, b: Band) -> Band | None:
@@ -97,8 +109,8 @@ def utilization(deployment: Deployment) -> Iterator[Inferred]:
     share = ratio(requested, total) if total is not None else None
     if share is not None and total is not None:
         lines = _line(deployment, "total_gib", "requested_gib", "kv_gib")
-        yield Inferred("gpu_memory_utilization", share.value, share.low, share.high,
-                       f"{basis} = {requested.value:.2f} / {total.value:.2f} ({lines})")  # fmt: skip
+        how = f"{basis} = {requested.value:.2f} / {total.value:.2f}"
+        yield _found("gpu_memory_utilization", share, how, lines)
 
 
 def total(deployment: Deployment) -> Iterator[Inferred]:
@@ -107,8 +119,8 @@ def total(deployment: Deployment) -> Iterator[Inferred]:
         return
     share, requested = deployment.launch.number("gpu_memory_utilization"), _read(deployment, "requested_gib")
     if share and requested is not None:
-        yield Inferred("total_gib", requested.value / share, requested.low / share, requested.high / share,
-                       f"requested / share = {requested.value:.2f} / {share:g} ({_line(deployment, 'requested_gib')})")  # fmt: skip
+        how = f"requested / share = {requested.value:.2f} / {share:g}"
+        yield _found("total_gib", requested.scaled(1 / share), how, _line(deployment, "requested_gib"))
         return
     estimate = _read(deployment, "graph_estimate_gib")
     pair = [
@@ -125,8 +137,8 @@ def total(deployment: Deployment) -> Iterator[Inferred]:
             Band(high.value - low.value, high.value - low.value - 2 * step, high.value - low.value + 2 * step),
         )
         if size is not None:
-            yield Inferred("total_gib", size.value, size.low, size.high,
-                           f"graph estimate / ({high.value:g} - {low.value:g}) ({_line(deployment, more, 'graph_estimate_gib')})")  # fmt: skip
+            how = f"graph estimate / ({high.value:g} - {low.value:g})"
+            yield _found("total_gib", size, how, _line(deployment, more, "graph_estimate_gib"))
             return
 
 
@@ -146,8 +158,8 @@ def weights(deployment: Deployment, s: Settings) -> Iterator[Inferred]:
     if t.requested is None or t.requested.certainty == "estimated" or len(known) < len(names):
         return
     rest = minus(t.requested.band.scaled(1 / GIB), *known)
-    yield Inferred("weights_gib", rest.value, rest.low, rest.high,
-                   f"share - pool - activation peak - non-torch ({_line(deployment, *names)})")  # fmt: skip
+    how = "share - pool - activation peak - non-torch"
+    yield _found("weights_gib", rest, how, _line(deployment, *names))
 
 
 def profile_rest(deployment: Deployment, t: Terms) -> Iterator[Inferred]:
@@ -156,8 +168,8 @@ def profile_rest(deployment: Deployment, t: Terms) -> Iterator[Inferred]:
     if rest is None or rest.certainty != "exact":
         return
     band = rest.band.scaled(1 / GIB)
-    yield Inferred("peak_and_non_torch_gib", band.value, band.low, band.high,
-                   f"share - weights - pool ({_line(deployment, 'requested_gib', 'weights_gib', 'kv_gib')})")  # fmt: skip
+    lines = _line(deployment, "requested_gib", "weights_gib", "kv_gib")
+    yield _found("peak_and_non_torch_gib", band, "share - weights - pool", lines)
 
 
 def token(deployment: Deployment, s: Settings) -> Iterator[Inferred]:
@@ -173,9 +185,10 @@ def token(deployment: Deployment, s: Settings) -> Iterator[Inferred]:
     ):
         return
     block = max(s.cache.block_size, 64) * s.cache.dcp
-    yield Inferred("bytes_per_token", pool.value * GIB / tokens.value, pool.low * GIB / (tokens.value + block),
-                   pool.high * GIB / tokens.value,
-                   f"{pool.value:.2f} GiB / {tokens.value:,.0f} tokens ({_line(deployment, 'kv_gib', 'kv_tokens')})")  # fmt: skip
+    size = pool.scaled(GIB)
+    band = Band(size.value / tokens.value, size.low / (tokens.value + block), size.high / tokens.value)
+    how = f"{pool.value:.2f} GiB / {tokens.value:,.0f} tokens"
+    yield _found("bytes_per_token", band, how, _line(deployment, "kv_gib", "kv_tokens"))
 
 
 def _shown_token(deployment: Deployment, s: Settings) -> Band | None:
@@ -206,9 +219,8 @@ def element(deployment: Deployment, s: Settings) -> Iterator[Inferred]:
         size for name, size in (("bfloat16", 2), ("fp8", 1)) if _fits(deployment, shown, kv_cache_dtype=name)
     ]
     if len(fitting) == 1:
-        size = float(fitting[0])
-        yield Inferred("kv_element_bytes", size, size, size,
-                       f"{shown.value:,.0f} bytes a token fit no other size of element ({_line(deployment, 'kv_gib', 'kv_tokens')})")  # fmt: skip
+        how = f"{shown.value:,.0f} bytes a token fit no other size of element"
+        yield _found("kv_element_bytes", _exactly(fitting[0]), how, _line(deployment, "kv_gib", "kv_tokens"))
 
 
 def tensor_parallel(run: Run, deployment: Deployment, s: Settings) -> Iterator[Inferred]:
@@ -230,8 +242,9 @@ def tensor_parallel(run: Run, deployment: Deployment, s: Settings) -> Iterator[I
         layer.kind == "mla" for layer in (deployment.model.layers if deployment.model else ())
     ):
         low, high = float(fitting[0]), float(fitting[-1])
-        yield Inferred("tensor_parallel_size", low, low, high,
-                       f"the model has {shown.value:,.0f} bytes a token on a rank only so ({_line(deployment, 'kv_gib', 'kv_tokens')})")  # fmt: skip
+        how = f"only so the model has {shown.value:,.0f} bytes a token on a rank"
+        lines = _line(deployment, "kv_gib", "kv_tokens")
+        yield _found("tensor_parallel_size", Band(low, low, high), how, lines)
 
 
 def engine(s: Settings, run: Run) -> Iterator[Inferred]:

@@ -10,18 +10,21 @@ from ullage.core.run import Run
 from ullage.core.units import GIB, Band
 from ullage.engines.vllm import peak
 from ullage.engines.vllm.pool import bytes_per_token, kv_plans
+from ullage.engines.vllm.readings import printed, smallest
 from ullage.engines.vllm.settings import Settings, settings
-from ullage.engines.vllm.terms import Terms, smallest, terms
+from ullage.engines.vllm.terms import Terms, terms
 
 FLAG = "gpu_memory_utilization"
 
 
 def interval(run: Run | None, deployment: Deployment) -> Interval:
-    """low: the share at which one request of max_model_len just fits; high: the largest share beside which graphs
+    """low: the share at which one request of max_model_len just fits; high: the largest share beside which
+    graphs
     and workspaces still have room in what was free at the start.
 
     low = (U x T - pool + needed) / T; high = (free at start - what lies beside the share) / T
     """
+    deployment = printed(deployment)
     s = settings(deployment)
     t = terms(deployment, s)
     low, low_because = lower(deployment, s, t)
@@ -30,11 +33,17 @@ def interval(run: Run | None, deployment: Deployment) -> Interval:
 
 
 def needed_bytes(deployment: Deployment, s: Settings, t: Terms) -> tuple[float, str]:
-    """(bytes that the pool must have, what they are for): one request of max_model_len where its need is known."""
+    """(bytes that the pool must have, what they are for): one request of max_model_len where its need is
+    known."""
     shown = deployment.reading("needed_kv_gib")
     length = f"one request of {s.max_model_len:,} tokens" if s.max_model_len else "one request"
     if shown is not None:
         return shown.value * GIB, length
+    times, pool = deployment.reading("max_concurrency"), smallest(deployment, "kv_gib")
+    if times is not None and pool is not None and times.value > 0 and s.core == "V1":
+        return pool.value.value * GIB / times.value, length
+    if not s.length_given:
+        return 0.0, "a first block of cache (the length is not known)"
     plans = kv_plans(deployment, s, Band(1 << 50, 1 << 50, 1 << 50))
     if plans is not None and not s.auto_fit:
         block = plans[0].block_bytes
@@ -77,7 +86,8 @@ def upper(deployment: Deployment, s: Settings) -> tuple[float | None, str]:
 
 
 def recommended(low: float | None, high: float | None, s: Settings) -> float | None:
-    """The largest share in steps of 0.01 that keeps half a percent to the upper limit; None where none starts."""
+    """The largest share in steps of 0.01 that keeps half a percent to the upper limit; None where none
+    starts."""
     if low is None:
         return None
     if high is None:
@@ -96,6 +106,7 @@ def shortage(deployment: Deployment, entries: list[Entry] | None = None) -> Band
 
     None where the share or the total is unknown. For causes that look at what came after the pool.
     """
+    deployment = printed(deployment)
     s = settings(deployment)
     t = terms(deployment, s)
     if s.total is None or t.requested is None:

@@ -12,13 +12,15 @@ from msgspec.structs import replace
 from packaging.version import Version
 
 from ullage.core.versions import Rules
-from ullage.engines.vllm.kv_specs import Cache, Spec, cdiv, request_blocks
+from ullage.engines.vllm.kv_need import request_blocks
+from ullage.engines.vllm.kv_specs import Cache, Spec, cdiv
 
 
 class Group(Struct, frozen=True):
     """Layers that share one block table. ``layers`` are positions in the whole model's list of specs.
 
-    ``specs`` has one entry a layer; where page sizes differ within one kind, so do they. ``lead`` stands for the
+    ``specs`` has one entry a layer; where page sizes differ within one kind, so do they. ``lead`` stands
+    for the
     group's kind even on a pipeline stage that holds none of its layers.
     """
 

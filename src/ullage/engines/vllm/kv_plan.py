@@ -5,22 +5,25 @@ Sources: vLLM, v1/core/kv_cache_utils.py (0.8.5 to 0.32.0) and v1/core/kv_cache_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from msgspec import Struct
 from packaging.version import Version
 
 from ullage.core.versions import Rules
+from ullage.engines.vllm.kv_fit import (
+    Worker,
+    bisect,
+    check_bytes,
+    fit_scope,
+    has_room,
+    longest,
+    needed_bytes,
+    sum_of_layers,
+)
 from ullage.engines.vllm.kv_groups import Group, UnequalPages, block_bytes, groups
-from ullage.engines.vllm.kv_specs import Cache, Spec, cdiv, request_blocks
-
-
-class Worker(Struct, frozen=True):
-    """One pipeline stage: its layers' specs, its part of each group, and its KV budget in bytes."""
-
-    specs: tuple[Spec, ...]
-    layout: tuple[Group, ...]
-    budget: int
+from ullage.engines.vllm.kv_specs import Cache, Spec, cdiv
 
 
 class KvPlan(Struct, frozen=True):
@@ -28,7 +31,8 @@ class KvPlan(Struct, frozen=True):
     the fit check (else of the first); ``fits`` says whether one request of ``length`` does.
 
     ``tokens`` is the figure that the release prints; it is a capacity only where all layers are of one kind or
-    the release is 0.20.1 or later. ``fitted`` is the estimated or auto-fitted length, 0 if not even one token fits.
+    the release is 0.20.1 or later. ``fitted`` is the estimated or auto-fitted length, 0 if not even one
+    token fits.
     """
 
     fits: bool
@@ -61,8 +65,10 @@ def plan(
     failed = [worker for worker in workers if not has_room(worker, cache, release)]
     if failed:
         first = failed[0]
-        return KvPlan(False, length, available=check_bytes(first, cache, release), layout=first.layout,
-                      block_bytes=block_bytes(first.layout), error="no memory for the cache blocks")  # fmt: skip
+        return KvPlan(
+            False, length, available=check_bytes(first, cache, release), layout=first.layout,
+            block_bytes=block_bytes(first.layout), error="no memory for the cache blocks",
+        )  # fmt: skip
     if auto_fit:
         length = min(longest(worker, length, cache, release) for worker in fit_scope(workers, release))
         if length <= 0:
@@ -71,6 +77,10 @@ def plan(
 
 
 REFUSED: Rules[[Sequence[Sequence[Spec]], Sequence[int], int, Cache, str], KvPlan] = Rules("refused")
+
+
+def _holds(worker: Worker, cache: Cache, release: Version | None, length: int) -> bool:
+    return sum_of_layers(worker, cache, length, release) <= worker.budget
 
 
 @REFUSED.since("≤0.8.0", source="vllm 0.11.0, get_kv_cache_configs: the fit check comes before the grouping")
@@ -85,7 +95,7 @@ def after_the_check(
     for worker in workers:
         needed = sum_of_layers(worker, cache, length, release)
         if needed > worker.budget:
-            fits = bisect(lambda n, w=worker: sum_of_layers(w, cache, n, release) <= w.budget, length)  # type: ignore[misc]
+            fits = bisect(partial(_holds, worker, cache, release), length)
             return KvPlan(False, length, needed=needed, available=worker.budget, fitted=fits, error=error)
     return KvPlan(False, length, error=error)
 
@@ -109,8 +119,9 @@ def sized(workers: Sequence[Worker], length: int, cache: Cache, release: Version
     layout = workers[0].layout
     share = CONCURRENCY_BLOCKS.at(release)(layout, cache, length, release)
     concurrency = blocks / share if share else 0.0
+    tokens = PRINTED_TOKENS.at(release)(blocks, layout, cache, concurrency, length)
     return KvPlan(
-        not short, length, blocks, PRINTED_TOKENS.at(release)(blocks, layout, cache, concurrency, length), concurrency,
+        not short, length, blocks, tokens, concurrency,
         needed_bytes(worker, cache, length, release), check_bytes(worker, cache, release),
         longest(worker, length, cache, release) if short else length, block_bytes(worker.layout), layout,
     )  # fmt: skip
@@ -119,7 +130,8 @@ def sized(workers: Sequence[Worker], length: int, cache: Cache, release: Version
 def make_workers(
     stages: Sequence[Sequence[Spec]], budgets: Sequence[int], cache: Cache, release: Version | None
 ) -> list[Worker]:
-    """One worker a stage. Groups are formed on the whole model (0.11.0+; before, on each stage) and cut to stages."""
+    """One worker a stage. Groups are formed on the whole model (0.11.0+; before, on each stage) and cut to
+    stages."""
     budgets = [budgets[min(i, len(budgets) - 1)] for i in range(len(stages))]
     whole = [spec for stage in stages for spec in stage]
     shared = groups(whole, cache, release) if WHOLE_MODEL_GROUPS.at(release)() else None
@@ -139,6 +151,8 @@ def make_workers(
 
 
 WHOLE_MODEL_GROUPS: Rules[[], bool] = Rules("whole_model_groups")
+
+
 OVERRIDE_FIRST: Rules[[], bool] = Rules("override_first")
 
 
@@ -156,117 +170,6 @@ def no() -> bool:
 )
 def yes() -> bool:
     return True
-
-
-NULL_BLOCK: Rules[[Sequence[Group]], int] = Rules("null_block")
-
-
-@NULL_BLOCK.since("≤0.8.0", source="vllm 0.28.0, get_kv_cache_configs")
-def nothing_held_back(layout: Sequence[Group]) -> int:
-    """Bytes that the fit check leaves out: none, although block 0 is never given to a request."""
-    return 0
-
-
-@NULL_BLOCK.since("0.29.0", source="vllm 0.29.0 to 0.33.0, get_kv_cache_configs, check_memory")
-def one_block(layout: Sequence[Group]) -> int:
-    """Bytes that the fit check leaves out: one block."""
-    return block_bytes(layout)
-
-
-def check_bytes(worker: Worker, cache: Cache, release: Version | None) -> int:
-    """The budget that the fit check compares with, and that its message prints."""
-    return worker.budget - (NULL_BLOCK.at(release)(worker.layout) if worker.layout else 0)
-
-
-def has_room(worker: Worker, cache: Cache, release: Version | None) -> bool:
-    return not worker.layout or check_bytes(worker, cache, release) > 0
-
-
-NEEDED: Rules[[Worker, Cache, int, Version | None], int] = Rules("needed")
-
-
-@NEEDED.since("≤0.7.0", source="vllm 0.8.5 to 0.13.0, max_memory_usage_bytes")
-def sum_of_layers(worker: Worker, cache: Cache, length: int, release: Version | None) -> int:
-    """Bytes for one request: the need of each layer by itself, summed over the worker's layers."""
-    layers = CHECKED_SPECS.at(release)(worker)
-    return sum(request_blocks(spec, cache, length, release) * spec.page_bytes for spec in layers)
-
-
-CHECKED_SPECS: Rules[[Worker], Sequence[Spec]] = Rules("checked_specs")
-
-
-@CHECKED_SPECS.since(
-    "≤0.7.0", source="vllm 0.9.1, get_kv_cache_config: checked before the hybrid specs are unified"
-)
-def as_declared(worker: Worker) -> Sequence[Spec]:
-    """The specs as the layers declare them."""
-    return worker.specs
-
-
-@NEEDED.since("0.14.0", source="vllm 0.14.0 to 0.18.1, _max_memory_usage_bytes_from_groups")
-def first_group_only(worker: Worker, cache: Cache, length: int, release: Version | None) -> int:
-    """group size * page * blocks of the *first* group: too lenient for hybrid models."""
-    lead = worker.layout[0]
-    widest = max(len(group.layers) for group in worker.layout)
-    if len(worker.layout) == 1 and lead.mixed:
-        return lead.page_bytes * lead.blocks(cache, length, release)
-    return widest * lead.lead.page_bytes * lead.blocks(cache, length, release)
-
-
-@NEEDED.since("0.19.0", source="vllm 0.19.0 to 0.33.0, _max_memory_usage_bytes_from_groups")
-def sum_of_groups(worker: Worker, cache: Cache, length: int, release: Version | None) -> int:
-    """bytes of a block * sum over groups of the blocks of one request."""
-    return block_bytes(worker.layout) * sum(group.blocks(cache, length, release) for group in worker.layout)
-
-
-def needed_bytes(worker: Worker, cache: Cache, length: int, release: Version | None) -> int:
-    """Bytes of KV cache that one request of ``length`` tokens needs on this worker, as the release counts them."""
-    return NEEDED.at(release)(worker, cache, length, release) if worker.layout else 0
-
-
-FIT_SCOPE: Rules[[Sequence[Worker]], Sequence[Worker]] = Rules("fit_scope")
-
-
-@FIT_SCOPE.since("≤0.8.0", source="vllm 0.8.5 to 0.13.0, check_enough_kv_cache_memory")
-@FIT_SCOPE.since("0.17.0", source="vllm 0.17.1 to 0.33.0, _project_kv_cache_groups_to_worker")
-def each_worker(workers: Sequence[Worker]) -> Sequence[Worker]:
-    """Every worker is checked with its own layers and its own budget."""
-    return [worker for worker in workers if worker.layout]
-
-
-@FIT_SCOPE.since("0.14.0", source="vllm 0.14.0 to 0.16.0, get_kv_cache_configs")
-def whole_model(workers: Sequence[Worker]) -> Sequence[Worker]:
-    """The smallest budget is checked against the layers of the whole model: overcounts with pipeline stages."""
-    if len(workers) < 2:
-        return workers
-    parts = zip(*(worker.layout for worker in workers), strict=True)
-    whole = [
-        Group(sum((g.layers for g in part), ()), sum((g.specs for g in part), ()), part[0].lead)
-        for part in parts
-    ]
-    specs = tuple(spec for worker in workers for spec in worker.specs)
-    return [Worker(specs, tuple(whole), min(worker.budget for worker in workers))]
-
-
-def fit_scope(workers: Sequence[Worker], release: Version | None) -> Sequence[Worker]:
-    return FIT_SCOPE.at(release)(workers)
-
-
-def longest(worker: Worker, length: int, cache: Cache, release: Version | None) -> int:
-    """The largest length up to ``length`` whose need fits the worker's budget; 0 if not even one token does."""
-    room = check_bytes(worker, cache, release)
-    return bisect(lambda tokens: needed_bytes(worker, cache, tokens, release) <= room, length)
-
-
-def bisect(holds: Callable[[int], bool], most: int) -> int:
-    """The largest n in 1..most for which ``holds`` (true up to a limit), else 0."""
-    if most < 1 or not holds(1):
-        return 0
-    low, high = 1, most
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle - 1)
-    return low
 
 
 CONCURRENCY_BLOCKS: Rules[[Sequence[Group], Cache, int, Version | None], int] = Rules("concurrency_blocks")

@@ -1,6 +1,7 @@
-"""What one layer keeps in the KV cache of one rank, and how many blocks a request needs of it.
+"""What one layer keeps in the KV cache of one rank.
 
-Bytes are those of one rank. Sources: vLLM, v1/kv_cache_interface.py and the attention layers' get_kv_cache_spec;
+Bytes are those of one rank. Sources: vLLM, v1/kv_cache_interface.py and the attention layers'
+get_kv_cache_spec;
 the differences between releases were read from 0.8.5 to 0.33.0.
 """
 
@@ -24,12 +25,16 @@ ELEMENT_BYTES: dict[str, float] = {
     "float32": 4, "float": 4, "bfloat16": 2, "float16": 2, "half": 2,
     "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "fp8_inc": 1, "fp8_ds_mla": 1, "uint8": 1, "int8": 1,
 }  # fmt: skip
+
+
 #: per head and token, for each of K and V, as functions of head_dim: scales stand beside the elements
 PACKED: dict[str, tuple[float, float]] = {
     # name: (bytes per element, bytes per head)
     "int8_per_token_head": (1, 4), "fp8_per_token_head": (1, 4), "int4_per_token_head": (0.5, 4),
     "nvfp4": (0.5 + 1 / 16, 0),
 }  # fmt: skip
+
+
 #: DeepSeek sparse attention in fp8: 512 fp8 + 16 bytes of scales + 64 bf16 of rope
 DS_MLA_BYTES = 656
 
@@ -52,6 +57,7 @@ class Cache(Struct, frozen=True):
     kernel_block: int = 16
     num_gpu_blocks_override: int | None = None
     partition: tuple[int, ...] = ()
+    latent_align: int = 1
 
 
 class Spec(Struct, frozen=True):
@@ -82,7 +88,7 @@ def bytes_per_token(layer: Layer, cache: Cache) -> int:
     kv_heads_rank * (head_dim + head_dim_v) * elem, kv_heads_rank = max(1, kv_heads // tp);
     MLA: (kv_lora_rank + rope_dim) * elem once, never divided by tp.
     """
-    if layer.kind in ("none", "shared", "linear"):
+    if layer.kind in ("none", "shared", "linear", "compressed"):
         return 0
     if layer.kind == "mla":
         return latent_bytes(layer, cache)
@@ -95,21 +101,26 @@ def bytes_per_token(layer: Layer, cache: Cache) -> int:
 
 
 def latent_bytes(layer: Layer, cache: Cache) -> int:
-    """Bytes of one token of an MLA layer, without its indexer. Sparse layers store any fp8 as fp8_ds_mla."""
+    """Bytes of one token of an MLA layer, without its indexer. Sparse layers store any fp8 as fp8_ds_mla.
+
+    0.7.2 and 0.7.3 align the entry to 256 bytes (worker/cache_engine.py): 576 elements of bf16 take 1280.
+    """
     if cache.dtype == "fp8_ds_mla" or (layer.index_dim and cache.dtype.startswith("fp8")):
         return DS_MLA_BYTES
-    return int((layer.kv_lora_rank + layer.rope_dim) * element_bytes(cache.dtype, cache.model_dtype))
+    size = int((layer.kv_lora_rank + layer.rope_dim) * element_bytes(cache.dtype, cache.model_dtype))
+    return cdiv(size, cache.latent_align) * cache.latent_align
 
 
 def indexer_bytes(layer: Layer) -> int:
     """Bytes of one token in the key cache of a sparse layer's indexer: fp8 keys and one fp32 scale per 128."""
-    return layer.index_dim + layer.index_dim // 128 * 4
+    return (layer.index_dim + layer.index_dim // 128 * 4) // max(1, layer.index_pool)
 
 
 def state_bytes(state: LinearState, cache: Cache) -> int:
     """Bytes of one request's state in one Mamba or linear-attention layer on one rank.
 
-    conv: conv_dim / tp * (kernel - 1 + speculative tokens) in the model's dtype; the groups of Mamba 2 are filled
+    conv: conv_dim / tp * (kernel - 1 + speculative tokens) in the model's dtype; the groups of Mamba 2 are
+    filled
     up to tp. Recurrent: heads / tp * head_dim * state_size. (model_executor/layers/mamba/mamba_utils.py)
     """
     conv_dim = state.conv_dim
@@ -130,13 +141,17 @@ def state_bytes(state: LinearState, cache: Cache) -> int:
 def ssm_dtype(model: Model) -> str:
     """The dtype of the recurrent state where the launch does not say. "auto": the model's own.
 
-    Nemotron-H and Qwen3.5 read it from their config and default to fp32; KDA always uses fp32
+    Qwen3.5 and Nemotron-H read it from their config, Nemotron-H with fp32 as default; KDA always uses fp32
     (model_executor/models/config.py, mamba_utils.py).
     """
-    kinds = {layer.state.kind for layer in model.layers if layer.state}
-    if "kda" in kinds or (model.model_type or "").startswith(("nemotron_h", "qwen3_5")):
-        return "float32"
-    return "auto"
+    states = [layer.state for layer in model.layers if layer.state]
+    kind = model.model_type or ""
+    if not states or states[0].kind == "kda":
+        return "float32" if states else "auto"
+    told = states[0].dtype
+    if kind.startswith("nemotron"):
+        return told or "float32"
+    return told or "auto" if kind.startswith("qwen3_5") else "auto"
 
 
 def attention_bytes(model: Model, cache: Cache) -> int:
@@ -147,7 +162,8 @@ def attention_bytes(model: Model, cache: Cache) -> int:
 def hybrid_block_size(model: Model, cache: Cache) -> int:
     """Tokens in an attention block so that its page holds at least one Mamba state.
 
-    block = a * cdiv(state, a * bytes_per_token), a = kernel alignment, at least the asked block size, 128 for MLA
+    block = a * cdiv(state, a * bytes_per_token), a = kernel alignment, at least the asked block size, 128
+    for MLA
     (platforms/interface.py, _align_hybrid_block_size; 0.10.0 on).
     """
     states = [state_bytes(layer.state, cache) for layer in model.layers if layer.state]
@@ -169,8 +185,12 @@ def specs(model: Model, cache: Cache) -> list[Spec]:
 
 
 def layer_specs(layer: Layer, cache: Cache, page: int) -> list[Spec]:
-    if layer.kind in ("none", "shared"):
+    if layer.kind in ("none", "shared", "compressed"):
         return []
+    if layer.state is not None and layer.kind != "linear":
+        # attention and a recurrent mixer side by side: each keeps its own cache
+        bare = replace(layer, state=None)
+        return layer_specs(replace(layer, kind="linear"), cache, page) + layer_specs(bare, cache, page)
     if layer.state is not None:
         blocks = cache.num_speculative_tokens + (2 if cache.mamba_mode == "align" else 1)
         state = max(state_bytes(layer.state, cache), page)
@@ -223,65 +243,6 @@ def spread_before_the_last(num_layers: int, pp: int) -> list[int]:
 def cdiv(a: int, b: int) -> int:
     """a / b, rounded up."""
     return -(-a // b)
-
-
-WINDOW_TOKENS: Rules[[Cache], int] = Rules("window_tokens")
-
-
-@WINDOW_TOKENS.since("≤0.8.0", source="vllm 0.25.1, v1/kv_cache_interface.py, SlidingWindowSpec")
-def one_batch(cache: Cache) -> int:
-    """Tokens that a window keeps beside itself: one batch."""
-    return cache.max_num_batched_tokens
-
-
-@WINDOW_TOKENS.since("0.26.0", source="vllm 0.26.0, config/vllm.py, max_in_flight_tokens")
-def batches_in_flight(cache: Cache) -> int:
-    """Every batch in flight may still hold its tokens: 2 with async scheduling."""
-    return cache.max_num_batched_tokens * cache.in_flight
-
-
-MAMBA_BLOCKS: Rules[[Spec, Cache, int], int] = Rules("mamba_blocks")
-
-
-@MAMBA_BLOCKS.since("≤0.9.1", source="vllm 0.11.0, v1/kv_cache_interface.py, MambaSpec")
-def one_state(spec: Spec, cache: Cache, length: int) -> int:
-    """Blocks of one request: one state."""
-    return 1
-
-
-@MAMBA_BLOCKS.since("0.11.1", source="vllm 0.12.0 and 0.14.0, v1/kv_cache_interface.py, MambaSpec")
-def state_a_block(spec: Spec, cache: Cache, length: int) -> int:
-    """cdiv(L, mamba_block); the block is L unless prefix caching sets it to the attention block."""
-    return 1 if cache.mamba_mode == "none" else cdiv(length, spec.block_size)
-
-
-@MAMBA_BLOCKS.since("0.15.0", source="vllm 0.16.0 to 0.33.0, v1/kv_cache_interface.py, MambaSpec")
-def states_by_mode(spec: Spec, cache: Cache, length: int) -> int:
-    """none: 1 + speculative tokens; align: 2 + speculative tokens; all: one a block of tokens."""
-    return cdiv(length, spec.block_size) if cache.mamba_mode == "all" else spec.request_blocks
-
-
-@MAMBA_BLOCKS.since("0.32.0", source="vllm 0.32.0, v1/kv_cache_interface.py, MambaSpec")
-def states_without_all(spec: Spec, cache: Cache, length: int) -> int:
-    """As before, but the mode "all" no longer counts more than one; in mode align, layers that checkpoint a prefill
-    (Mamba 2, KDA) keep one state more."""
-    return spec.request_blocks + spec.checkpoint_blocks
-
-
-def request_blocks(spec: Spec, cache: Cache, length: int, release: Version | None) -> int:
-    """Blocks of ``spec`` that one request of ``length`` tokens may hold.
-
-    full: cdiv(cdiv(L, dcp), block); sliding: cdiv(min(W - 1 + X, L), block) + 1;
-    chunked: cdiv(min(C + X, L), block); X is WINDOW_TOKENS.
-    """
-    if spec.kind == "mamba":
-        return MAMBA_BLOCKS.at(release)(spec, cache, length)
-    if spec.kind == "full":
-        return cdiv(cdiv(length, cache.dcp), spec.block_size)
-    extra = WINDOW_TOKENS.at(release)(cache)
-    if spec.kind == "chunked":
-        return cdiv(min(spec.window + extra, length), spec.block_size)
-    return cdiv(min(spec.window - 1 + extra, length), spec.block_size) + 1
 
 
 def token_bytes(layers: Sequence[Spec]) -> int:

@@ -8,8 +8,9 @@ from ullage.core.deployment import Deployment
 from ullage.core.ledger import Entry, Ledger
 from ullage.core.units import Band
 from ullage.engines.vllm import peak
+from ullage.engines.vllm.readings import Term, read
 from ullage.engines.vllm.settings import Settings
-from ullage.engines.vllm.terms import Term, Terms, named, read, terms
+from ullage.engines.vllm.terms import Terms, named, terms
 
 
 def ledgers(deployment: Deployment, s: Settings, t: Terms) -> tuple[Ledger, ...]:

@@ -1,51 +1,35 @@
-"""Lines of a vLLM server to Runs: ``log.toml`` applied, phases from frames, what followed a stop."""
+"""Lines of a vLLM server to Runs: ``log.toml`` applied, restarts, stops, settings. Phases: ``phases.py``."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 from packaging.version import Version
 
-from ullage.core.run import (
-    PHASES,
-    Event,
-    Failure,
-    Frame,
-    Line,
-    Note,
-    Phase,
-    Ready,
-    Run,
-    Settings,
-    Stopped,
-    Trace,
-)
-from ullage.core.tables import load
-from ullage.core.units import parse_size
+from ullage.core.run import PHASES, Event, Failure, Line, Note, Phase, Ready, Run, Settings, Stopped
 from ullage.core.versions import Span
+from ullage.engines.vllm.phases import (
+    MAX_FRAMES,
+    OOM,
+    QUIET,
+    grammar,
+    later,
+    placed,
+    places,
+    trace_of,
+    without,
+)
 from ullage.engines.vllm.printed import keywords, mapping
-from ullage.logs.grammar import Grammar, LineRow, LogTable, chain
+from ullage.logs.grammar import LineRow, chain
 from ullage.logs.runs import RunBuilder
 
-_QUIET = frozenset({"DEBUG", "INFO", "WARNING", "D", "I", "W"})
-_OOM = re.compile(r"out of memory", re.IGNORECASE)
-_OVERSIZED = re.compile(
-    r"Tried to allocate (?P<tried>[\d.]+ \w+).*?total capacity of (?P<total>[\d.]+ \w+)", re.DOTALL
-)
-_ENGINE_INIT = re.compile(
-    r"v1/engine/core\.py:__init__$|engine/(?:llm|async_llm)_engine\.py:__init__$", re.MULTILINE
-)
-_ALL_STAGES = re.compile(r":_?initialize_kv_caches$", re.MULTILINE)
+_ENGINE_INIT = re.compile(r"v1/engine/core\.py:__init__$|engine/(?:llm|async_llm)_engine\.py:__init__$")
+_ALL_STAGES = re.compile(r":_?initialize_kv_caches$")
 _FRAME = re.compile(r'File "(?P<file>[^"]+)"(?:, line \d+)?, in (?P<function>[\w<>]+)')
-MAX_FRAMES = 200
 #: rows that a process prints once a start
 _PROGRESS = frozenset({"weights-begin", "weights-loaded", "kv-available"})
-_KILLS = frozenset({"kernel-oom", "killed", "memory-limit"})
-#: the first thing that each kind can stop, where the log shows nothing else
-_FALLBACK: dict[str, Phase] = {"no-kernel-image": "init", "kernel-missing": "init"}
 #: the last release before one that dropped a line: a log with that line is no newer
 _LAST_BEFORE = {"0.9.0": "0.8.5.post1", "0.11.0": "0.10.2"}
 #: names that the engine line prints, and the argument each one is
@@ -53,45 +37,6 @@ ARGUMENT_NAMES = {
     "max_seq_len": "max_model_len", "chunked_prefill_enabled": "enable_chunked_prefill", "model_tag": "model",
     "num_spec_tokens": "num_speculative_tokens",
 }  # fmt: skip
-
-
-class VllmGrammar(Grammar):
-    """Frames decide by the order of their rows, over the whole chain: vLLM's stages call each other (the
-    profile run warms the sampler up, the capture runs dummy batches), so the innermost frame misleads."""
-
-    def phase(self, trace: Trace | None) -> Phase | None:
-        places = _places(trace)
-        for pattern, stage in self.frames:
-            if any(pattern.search(place) for place in places):
-                return stage
-        return None
-
-    def events(self, line: Line) -> list[tuple[LineRow | None, Event]]:
-        """As the base; a failure that a line of level WARNING or below tells was survived: a note."""
-        found = super().events(line)
-        if line.level not in _QUIET:
-            return found
-        return [(row, _survived(row, event)) for row, event in found]
-
-
-def _survived(row: LineRow | None, event: Event) -> Event:
-    if not isinstance(event, Failure) or (row is not None and (row.cascade or row.hang)):
-        return event
-    return Note(
-        name="survived", fields={"kind": event.kind, "message": event.message},
-        source=event.source, rank=event.rank, time=event.time, text=event.text,
-    )  # fmt: skip
-
-
-def _places(trace: Trace | None) -> list[str]:
-    return [f"{frame.file}:{frame.function}" for part in chain(trace) for frame in part.frames]
-
-
-@cache
-def grammar() -> VllmGrammar:
-    """vLLM's rows in front, those of the runtime under it behind."""
-    own = load("ullage.engines.vllm", "log.toml", LogTable)
-    return VllmGrammar(own, load("ullage.engines.runtime", "log.toml", LogTable))
 
 
 class VllmRuns(RunBuilder):
@@ -106,6 +51,7 @@ class VllmRuns(RunBuilder):
         self.ready = False
         self.loose: dict[str, list[str]] = {}
         self.releases = Span()
+        self.seen: set[str] = set()
 
     def feed(self, line: Line) -> None:
         """As the base; frames that lost their traceback's head, or a line's number, are kept for the failure
@@ -122,7 +68,8 @@ class VllmRuns(RunBuilder):
         return not heading and super()._begins(row, line)
 
     def _take(self, row: LineRow | None, event: Event, line: Line) -> None:
-        if row is not None:
+        if row is not None and (row.since or row.until) and row.name not in self.seen:
+            self.seen.add(row.name)
             self.releases = _narrowed(self.releases, row)
         if row is not None and row.name in _PROGRESS and self._starts_over(row, line):
             self._close()
@@ -166,7 +113,7 @@ class VllmRuns(RunBuilder):
             return "serving"
         reached = self._reached(failure.rank.dp)
         if failure.at == "warmup" and failure.kind != "sampler-warmup-oom" and reached == "graph_capture":
-            inner = self.grammar.phase(_without(failure.trace, "compile_or_warm_up_model"))
+            inner = self.grammar.phase(without(failure.trace, "compile_or_warm_up_model"))
             return inner or "graph_capture"
         if failure.kind == "sampler-warmup-oom" and failure.at != "profile":
             return "warmup"
@@ -176,13 +123,13 @@ class VllmRuns(RunBuilder):
         """The furthest stage that a process of the line's engine has opened: vLLM logs most stages once, from
         one rank, or from the engine process. Frames that span several stages set a limit below."""
         reached = self._reached(line.rank.dp)
-        places = "\n".join(_places(line.trace) or self.loose.get(line.rank.label, []))
-        if line.level not in _QUIET and (told := self.grammar.phase(_trace_of(places))):
+        frames = places(line.trace) or self.loose.get(line.rank.label, [])
+        if line.level not in QUIET and (told := self.grammar.phase(trace_of(frames))):
             return told
-        if _ALL_STAGES.search(places):
-            return _later(reached, "profile")
-        if _ENGINE_INIT.search(places) and (reached is None or reached == "args"):
-            return "weights" if _OOM.search(_message(line)) else "init"
+        if any(_ALL_STAGES.search(frame) for frame in frames):
+            return later(reached, "profile")
+        if any(_ENGINE_INIT.search(frame) for frame in frames) and (reached is None or reached == "args"):
+            return "weights" if OOM.search(_message(line)) else "init"
         return reached
 
     def _opened(self, row: LineRow | None, line: Line) -> Phase | None:
@@ -191,7 +138,7 @@ class VllmRuns(RunBuilder):
         opened = self.open_phase(line)
         if opened is None or row is None or row.least not in ("init", "weights"):
             return opened
-        return _later(opened, row.least)
+        return later(opened, row.least)
 
     def _reached(self, dp: int | None) -> Phase | None:
         mine = [phase for label, phase in self.open.items() if dp is None or _group(label) in (None, dp)]
@@ -199,7 +146,7 @@ class VllmRuns(RunBuilder):
 
     def _run(self) -> Run:
         run = super()._run()
-        run = replace(run, events=tuple(_placed(run.events, self._reached(None))))
+        run = replace(run, events=tuple(placed(run.events, self._reached(None))))
         release = _LAST_BEFORE.get(self.releases.until or "")
         if run.version is None and release and self.releases.holds(Version(release)):
             return replace(run, version=release, version_source="inferred")
@@ -216,17 +163,6 @@ def _group(label: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _trace_of(places: str) -> Trace | None:
-    """Loose frames as a traceback, so that the same rows read them."""
-    frames = [Frame(*_split(place)) for place in places.splitlines()]
-    return Trace(frames=tuple(frames)) if frames else None
-
-
-def _split(place: str) -> tuple[str, None, str]:
-    file, _, function = place.rpartition(":")
-    return file, None, function
-
-
 def _narrowed(span: Span, row: LineRow) -> Span:
     """The releases that print all rows seen so far."""
     since = max(span.since or "0", row.since or "0", key=Version)
@@ -234,54 +170,13 @@ def _narrowed(span: Span, row: LineRow) -> Span:
     return Span(since if since != "0" else None, until)
 
 
-def _later(one: Phase | None, other: Phase) -> Phase:
-    return max((one or other, other), key=PHASES.index)
-
-
-def _without(trace: Trace | None, function: str) -> Trace | None:
-    if trace is None:
-        return None
-    frames = tuple(frame for frame in trace.frames if frame.function != function)
-    return replace(trace, frames=frames, cause=_without(trace.cause, function))
-
-
 def _only_a_request(failure: Failure, line: Line) -> bool:
     """True for an exception of the API server while it serves: it answers one request with an error."""
-    return line.rank.process.lower().startswith("apiserver") and failure.kind not in grammar().rows
-
-
-def _placed(events: Iterable[Event], last: Phase | None) -> Iterator[Event]:
-    """Failures whose phase was not known when they were read, placed by what came after them."""
-    known = list(events)
-    for index, event in enumerate(known):
-        if isinstance(event, Failure) and not event.cascade and event.at in (None, "kv_pool"):
-            yield replace(event, at=_guessed(event, known[index + 1 :], last))
-        else:
-            yield event
-
-
-def _guessed(failure: Failure, later: list[Event], last: Phase | None) -> Phase | None:
-    if _OOM.search(failure.message) and "private pools" in failure.message and failure.at == "kv_pool":
-        return "warmup"  # memory in graph pools: the capture has been
-    if failure.at is not None:
-        return failure.at
-    told = next((e.at for e in later if isinstance(e, Failure) and e.at), None)
-    if told is None and failure.kind in _KILLS:
-        told = last  # a collector puts the container's end in front of its log
-    if told is not None:
-        return told
-    sizes = _OVERSIZED.search(failure.message)
-    if sizes and _bytes(sizes["tried"]) > _bytes(sizes["total"]):
-        return "profile"  # larger than the GPU itself: a dummy batch of the largest input
-    row = grammar().rows.get(failure.kind)
-    return row.least if row is not None and row.least in ("init", "weights") else _FALLBACK.get(failure.kind)
-
-
-def _bytes(text: str) -> int:
-    try:
-        return parse_size(text)
-    except ValueError:
-        return 0
+    if failure.kind in grammar().rows:
+        return False
+    own = [place for place in places(failure.trace) if "vllm/" in place]
+    outside = bool(own) and all("vllm/entrypoints/" in place or "vllm/renderers/" in place for place in own)
+    return line.rank.process.lower().startswith("apiserver") or outside
 
 
 def _settings(note: Note) -> Settings | None:
@@ -290,6 +185,8 @@ def _settings(note: Note) -> Settings | None:
         values: Mapping[str, object] = mapping(note.fields["dict"])
     else:
         values = keywords(note.fields.get("arguments", ""))
+    if note.fields.get("core"):
+        values = {**values, "core": note.fields["core"]}
     named = {
         ARGUMENT_NAMES.get(name, name): _plain(value) for name, value in values.items() if value is not None
     }

@@ -1,6 +1,7 @@
 """What a rank needs beside weights and KV cache: the profile's peak, graphs, workspaces, communicators.
 
-Where the engine has a formula it is given; else a band with the place it was measured. All sizes in bytes of one rank.
+Where the engine has a formula it is given; else a band with the place it was measured. All sizes in bytes
+of one rank.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from ullage.core.model import Model
 from ullage.core.units import GIB, MIB, Band
 from ullage.core.versions import Rules
 from ullage.engines.vllm.kv_specs import element_bytes
-from ullage.engines.vllm.settings import Settings, second_runner, since
+from ullage.engines.vllm.options import second_runner, since
+from ullage.engines.vllm.settings import Settings
 
 SAMPLER_UNITS: Rules[[float], float] = Rules("sampler_units")
 
@@ -37,7 +39,8 @@ def sampler_bytes(
 ) -> Band:
     """Bytes that sampling for ``max_num_seqs`` rows takes at its peak: units x rows x vocabulary x 4.
 
-    The second model runner keeps the logits and one fp32 copy (1.5 to 2 units). Logits are gathered: tp does not divide.
+    The second model runner keeps the logits and one fp32 copy (1.5 to 2 units). Logits are gathered: tp
+    does not divide.
     """
     one = max_num_seqs * vocab * 4.0
     if v2:
@@ -64,12 +67,25 @@ def activation_peak(deployment: Deployment, s: Settings) -> Band | None:
     dense = transformer_bytes(model, s, elem)
     value = max(sampler.value + hidden, dense)
     high = max(sampler.high + 1.3 * hidden, 1.5 * dense)
-    low = max(sampler.low + 0.8 * hidden, 0.7 * dense) if s.core == "V1" else 0.3 * value
+    low = max(sampler.low + 0.8 * hidden, 0.7 * dense)
+    if s.core == "V0":
+        low, high = 0.12 * value, 3 * high  # few logs, and of another profile
+    elif s.release is None:
+        low, high = either_runner(rows, model.vocab_size, elem, low, high, hidden)
     if model.num_experts:
         value, high = value + 0.4 * GIB, high + 1.6 * GIB
     if model.vision is not None:
         value, high = value + 0.2 * GIB, high + 1.5 * GIB
     return Band(value, min(low, value), high)
+
+
+def either_runner(
+    rows: int, vocab: int, elem: float, low: float, high: float, hidden: float
+) -> tuple[float, float]:
+    """Limits that hold for both model runners and both samplers: where the release is not known."""
+    least = sampler_bytes(rows, vocab, None, elem, v2=True).low + 0.8 * hidden
+    most = sampler_bytes(rows, vocab, Version("0.16.0"), elem).high + 1.3 * hidden
+    return min(low, least), max(high, most)
 
 
 def transformer_bytes(model: Model, s: Settings, elem: float) -> float:
@@ -99,19 +115,26 @@ def mla_context_tokens(s: Settings) -> int:
     return max(min(max(8 * length, 4 * rows), cap), rows)
 
 
-def non_torch(s: Settings) -> Band:
+def non_torch(s: Settings, nvlink: bool | None = None) -> Band:
     """Bytes outside PyTorch that the profile sees grow: libraries, lazily made communicators.
 
-    0.25 GiB on one GPU, 0.3 to 2.3 with tensor parallelism; before 0.11.0 NCCL and the custom all-reduce are in it.
+    0.25 GiB on one GPU; with tensor parallelism 0.05 to 2.3, on NVLink 2.07 to 2.21 from 0.18.0 on, where
+    the graph
+    rehearsal runs inside the measured region; before 0.11.0 NCCL and the custom all-reduce are in it.
     """
-    if s.cache.tp * s.cache.pp == 1:
-        return Band(0.25 * GIB, 0.02 * GIB, 0.6 * GIB)
-    value = 1.2 if since(s.release, "0.18.0") else 0.6
+    if s.cache.tp == 1:
+        return Band(
+            (0.25 if s.cache.pp == 1 else 0.1) * GIB, 0.02 * GIB, (0.6 if s.cache.pp == 1 else 1.0) * GIB
+        )
+    value = 0.6
+    if since(s.release, "0.18.0"):
+        value = 2.1 if nvlink else 1.2
     return Band(value * GIB, 0.05 * GIB, 2.4 * GIB)
 
 
 def before_baseline(s: Settings) -> Band:
-    """Bytes taken before the engine looks at free memory: CUDA context; from 0.11.0 NCCL and custom all-reduce too."""
+    """Bytes taken before the engine looks at free memory: CUDA context; from 0.11.0 NCCL and custom
+    all-reduce too."""
     context = Band(0.5 * GIB, 0.25 * GIB, 0.75 * GIB)
     if s.cache.tp * s.cache.pp == 1 or not since(s.release, "0.11.0"):
         return context
@@ -171,7 +194,8 @@ def workspaces(deployment: Deployment, s: Settings) -> list[Entry]:
 
 
 def flashinfer_bytes(deployment: Deployment, s: Settings) -> Band | None:
-    """The FlashInfer workspace: 256 MiB to 0.11.0, then 394 MiB (VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE); used by
+    """The FlashInfer workspace: 256 MiB to 0.11.0, then 394 MiB (VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE);
+    used by
     default on capability 10.x, or where the back end is asked for. None where it is not used."""
     launch = deployment.launch
     asked = f"{launch.text('attention_backend') or ''} {launch.env.get('VLLM_ATTENTION_BACKEND', '')}".upper()
@@ -186,7 +210,8 @@ def flashinfer_bytes(deployment: Deployment, s: Settings) -> Band | None:
 
 
 def custom_all_reduce(deployment: Deployment, s: Settings) -> Entry | None:
-    """24 MiB and some metadata a rank where the custom all-reduce is used: 2 GPUs, or 4, 6, 8 with full NVLink."""
+    """24 MiB and some metadata a rank where the custom all-reduce is used: 2 GPUs, or 4, 6, 8 with full
+    NVLink."""
     if s.cache.tp not in (2, 4, 6, 8) or deployment.launch.flag("disable_custom_all_reduce"):
         return None
     nvlink = deployment.machine.nvlink if deployment.machine else None
@@ -199,7 +224,8 @@ def custom_all_reduce(deployment: Deployment, s: Settings) -> Entry | None:
 
 def beside(deployment: Deployment, s: Settings) -> list[Entry]:
     """Everything that must fit into what the requested share leaves free: graphs where they are not subtracted,
-    workspaces, and the sampler warm-up as far as it exceeds the room that the profile's peak leaves in the share."""
+    workspaces, and the sampler warm-up as far as it exceeds the room that the profile's peak leaves in the
+    share."""
     out = [] if s.subtracts_graphs else [graphs_entry(deployment, s)]
     return (
         [entry for entry in out if entry.high > 0] + workspaces(deployment, s) + sampler_beyond(deployment, s)
@@ -218,7 +244,8 @@ def graphs_entry(deployment: Deployment, s: Settings) -> Entry:
 
 
 def sampler_beyond(deployment: Deployment, s: Settings) -> list[Entry]:
-    """The sampler warm-up of the first model runner runs after the capture (0.8.0 on). The profile took the same
+    """The sampler warm-up of the first model runner runs after the capture (0.8.0 on). The profile took
+    the same
     room, so normally nothing is left over; the high limit is one buffer of logits, lost to fragmentation."""
     model = deployment.model
     if model is None or not model.vocab_size or s.core == "V0" or second_runner(deployment.launch, model):

@@ -1,4 +1,4 @@
-"""From a KV budget to tokens, with the model's layers where they are known, else with the figures of the log."""
+"""From a KV budget to tokens: by the model's layers where they are known, else by the figures of the log."""
 
 from __future__ import annotations
 
@@ -10,26 +10,46 @@ from ullage.core.deployment import Deployment
 from ullage.core.units import GIB, Band
 from ullage.engines.vllm.kv_plan import KvPlan, plan
 from ullage.engines.vllm.kv_specs import Spec, stages, token_bytes
+from ullage.engines.vllm.readings import smallest
 from ullage.engines.vllm.settings import Settings
-from ullage.engines.vllm.terms import Terms, smallest
+from ullage.engines.vllm.terms import Terms, terms
 
 
 def kv_plans(deployment: Deployment, s: Settings, pool: Band | None) -> tuple[KvPlan, KvPlan, KvPlan] | None:
-    """The engine's plan for the pool's value, low and high limit; None where model, length or pool is unknown."""
+    """The engine's plan for the pool's value, low and high limit; None where model, length or pool is
+    unknown."""
     parts = kv_stages(deployment, s)
     if parts is None or pool is None or not s.max_model_len:
         return None
+    pools = stage_pools(deployment, s) or [pool]
     value, low, high = (
-        plan(parts, [int(size)], s.max_model_len, s.cache, s.release, auto_fit=s.auto_fit)
-        for size in (pool.value, pool.low, pool.high)
+        plan(parts, [int(size) for size in sizes], s.max_model_len, s.cache, s.release, auto_fit=s.auto_fit)
+        for sizes in ([p.value for p in pools], [p.low for p in pools], [p.high for p in pools])
     )
     return value, low, high
 
 
+def stage_pools(deployment: Deployment, s: Settings) -> list[Band] | None:
+    """The smallest pool of each pipeline stage where ranks of every stage print their own; else None."""
+    if s.cache.pp < 2 or s.kv_bytes:
+        return None
+    found: dict[int, Band] = {}
+    for rank, own in deployment.by_rank.items():
+        stage = next((part[2:] for part in rank.split() if part.startswith("PP")), "")
+        if not stage.isdigit() or not ("kv_gib" in own or "peak_activation_gib" in own):
+            continue
+        pool = terms(deployment, s, rank).pool
+        if pool is not None:
+            known = found.get(int(stage), pool.band)
+            found[int(stage)] = min(known, pool.band, key=lambda band: band.value)
+    return [found[i] for i in range(s.cache.pp)] if all(i in found for i in range(s.cache.pp)) else None
+
+
 def kv_stages(deployment: Deployment, s: Settings) -> list[list[Spec]] | None:
-    """The specs of each pipeline stage, the draft's layers on the last one; None where the model is unknown."""
+    """The specs of each pipeline stage, the draft's layers on the last one; None where the model is unknown, or
+    its cache is packed in a way that is not computed here (DeepSeek-V4)."""
     model = deployment.model
-    if model is None or not model.layers:
+    if model is None or not model.layers or any(layer.kind == "compressed" for layer in model.layers):
         return None
     parts = stages(model, s.cache, s.release)
     if s.draft:
@@ -48,7 +68,8 @@ def _block(parts: Sequence[Sequence[Spec]], s: Settings) -> int:
 
 
 def bytes_per_token(deployment: Deployment, s: Settings) -> Band | None:
-    """Bytes of KV cache per token on the widest rank: a reading, the model's layers, or pool / tokens as printed."""
+    """Bytes of KV cache per token on the widest rank: a reading, the model's layers, or pool / tokens as
+    printed."""
     given = deployment.reading("bytes_per_token")
     if given is not None:
         return given

@@ -5,7 +5,7 @@ Cut lines are read as far as they go; a value that the cut went through is dropp
 
 from __future__ import annotations
 
-from ast import literal_eval
+import re
 
 MAX_DEPTH, MAX_CHARS = 24, 200_000
 _WORDS: dict[str, object] = {
@@ -17,6 +17,8 @@ _WORDS: dict[str, object] = {
     "false": False,
 }
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 _BREAKS = frozenset(",()[]{}= \t\n:'\"<>")
 
 
@@ -115,11 +117,8 @@ class _Printed:
         if self.at >= len(self.text):
             raise _CutError
         self.at += 1
-        raw = self.text[begin : self.at]
-        try:
-            return str(literal_eval(raw)) if "\\" in raw else raw[1:-1]
-        except (ValueError, SyntaxError):
-            return raw[1:-1]
+        raw = self.text[begin + 1 : self.at - 1]
+        return _ESCAPE.sub(lambda m: _ESCAPED.get(m[1], m[1]), raw) if "\\" in raw else raw
 
     def _items(self, closer: str, depth: int) -> list[object]:
         found: list[object] = []

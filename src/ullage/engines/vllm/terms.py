@@ -9,15 +9,16 @@ import math
 from collections.abc import Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from ullage.core.deployment import Deployment, Reading
-from ullage.core.ledger import Certainty, Entry
-from ullage.core.run import Phase
+from ullage.core.deployment import Deployment
+from ullage.core.ledger import Certainty
 from ullage.core.units import GIB, Band
 from ullage.core.versions import Rules
 from ullage.engines.vllm import peak
-from ullage.engines.vllm.settings import Settings, since
+from ullage.engines.vllm.options import since
+from ullage.engines.vllm.readings import Term, read, smallest
+from ullage.engines.vllm.settings import Settings
+from ullage.engines.vllm.weights import weights_terms
 
 REQUESTED: Rules[[float, float], float] = Rules("requested")
 
@@ -34,21 +35,6 @@ def share_rounded_up(total_bytes: float, utilization: float) -> float:
     return math.ceil(total_bytes * utilization)
 
 
-class Term(Struct, frozen=True):
-    """One term of the budget on the deciding rank, in bytes."""
-
-    stage: Phase
-    name: str
-    band: Band
-    certainty: Certainty
-    source: str
-
-    @property
-    def entry(self) -> Entry:
-        low, high = sorted((int(self.band.low), int(self.band.high)))
-        return Entry(self.stage, self.name, int(self.band.value), low, high, self.certainty, self.source)
-
-
 class Terms(Struct, frozen=True):
     """The whole sum. ``pool`` is None where a term is unknown; ``missing`` names it."""
 
@@ -59,21 +45,6 @@ class Terms(Struct, frozen=True):
     missing: tuple[str, ...] = ()
 
 
-def read(deployment: Deployment, name: str, stage: Phase, label: str, labels: str | None = None) -> Term | None:
-    """A reading in GiB as a term; ``labels``: a rank, whose own reading is taken where it has one."""
-    found = deployment.by_rank.get(labels, {}).get(name) if labels else None
-    found = found or deployment.readings.get(name)
-    return Term(stage, label, found.value.band.scaled(GIB), "observed", found.source) if found else None
-
-
-def smallest(deployment: Deployment, name: str) -> Reading | None:
-    """The reading that decides for the group: the smallest over the ranks that show it."""
-    shown = [ranks[name] for ranks in deployment.by_rank.values() if name in ranks]
-    if name in deployment.readings:
-        shown.append(deployment.readings[name])
-    return min(shown, key=lambda reading: reading.value.value, default=None)
-
-
 def terms(deployment: Deployment, s: Settings, rank: str | None = None) -> Terms:
     """The terms of the budget on ``rank`` (None: on the deciding one)."""
     total = total_term(s, deployment)
@@ -81,7 +52,9 @@ def terms(deployment: Deployment, s: Settings, rank: str | None = None) -> Terms
     pool = pool_term(deployment, s, rank)
     held = held_terms(deployment, s, requested, pool, rank)
     lacking = tuple(
-        name for name, known in (("the GPU's total memory", requested), ("the weights' size", named(held, "weights")))
+        name for name, known in (
+            ("the GPU's total memory", requested), ("the weights' size", named(held, "weights")),
+        )
         if known is None
     )  # fmt: skip
     if pool is None and requested is not None and not lacking:
@@ -132,10 +105,29 @@ def pool_term(deployment: Deployment, s: Settings, rank: str | None) -> Term | N
             "kv_pool", "KV pool", Band(s.kv_bytes, s.kv_bytes, s.kv_bytes), "exact", "--kv-cache-memory-bytes"
         )
     shown = deployment.by_rank.get(rank, {}).get("kv_gib") if rank else None
-    shown = shown or (None if rank and deployment.by_rank.get(rank) else smallest(deployment, "kv_gib"))
+    if shown is None and _prints_terms_only(deployment, rank):
+        return None
+    shown = shown or smallest(deployment, "kv_gib")
     if shown is None:
         return None
     return Term("kv_pool", "KV pool", shown.value.band.scaled(GIB), "observed", shown.source)
+
+
+def _prints_terms_only(deployment: Deployment, rank: str | None) -> bool:
+    """True if the rank whose terms are used prints them but no pool: from 0.11.1 only the first local rank
+    does,
+    and the budget of the others follows from their own terms."""
+    peak_of = deployment.readings.get("peak_activation_gib")
+    if peak_of is None:
+        return False
+    for label, own in deployment.by_rank.items():
+        mine = own.get("peak_activation_gib")
+        if (
+            rank == label if rank else mine is not None and mine.source == peak_of.source
+        ) and "kv_gib" not in own:
+            names = ("weights_gib", "non_torch_gib", "peak_activation_gib")
+            return "consumed_gib" in own or all(name in own for name in names)
+    return False
 
 
 def held_terms(
@@ -158,9 +150,7 @@ def held_terms(
     if rest is not None:
         return tuple(term for term in (weights, rest, graphs) if term is not None)
     if pool is not None and pool.certainty == "observed" and requested is not None and unknown:
-        if weights is not None and weights.certainty == "observed":
-            return (*known, remainder(requested, [*known, pool], activation is None))
-        return (*([weights] if weights else []), *[term for term in known if term is not weights])
+        return (*known, remainder(requested, known, pool))
     if activation is None:
         band = peak.activation_peak(deployment, s)
         if band is None:
@@ -171,56 +161,20 @@ def held_terms(
     return tuple(term for term in (weights, activation, other, graphs) if term is not None)
 
 
-def remainder(requested: Term, known: Sequence[Term], both: bool) -> Term:
-    """What is left of the share once the printed terms are taken off."""
+def remainder(requested: Term, known: Sequence[Term], pool: Term) -> Term:
+    """What is left of the share once the printed terms and the pool are taken off."""
+    parts = [*known, pool]
     band = Band(
-        requested.band.value - sum(term.band.value for term in known),
-        requested.band.low - sum(term.band.high for term in known),
-        requested.band.high - sum(term.band.low for term in known),
+        requested.band.value - sum(term.band.value for term in parts),
+        requested.band.low - sum(term.band.high for term in parts),
+        requested.band.high - sum(term.band.low for term in parts),
     )
-    name = "activation peak and non-torch" if both else "non-torch and rounding"
-    return Term("profile", name, band, "exact", "share - printed terms - pool")
-
-
-def weights_terms(deployment: Deployment, s: Settings, rank: str | None) -> tuple[Term | None, Term | None]:
-    """(weights, non-torch memory). From 0.27.0 the engine reads both together from the driver ("consumed")."""
-    weights = read(deployment, "weights_gib", "weights", "weights", rank)
-    other = read(deployment, "non_torch_gib", "profile", "non-torch", rank)
-    consumed = read(deployment, "consumed_gib", "weights", "weights and non-torch", rank)
-    if consumed is not None and (weights is None or other is None):
-        if weights is None:
-            return replace(consumed, name="weights and non-torch"), _zero_other(consumed)
-        band = Band(
-            consumed.band.value - weights.band.value, consumed.band.low - weights.band.high,
-            consumed.band.high - weights.band.low,
-        )  # fmt: skip
-        return weights, Term("profile", "non-torch", band, "observed", consumed.source)
-    if weights is None:
-        weights = weights_estimate(deployment, s)
-    if other is None:
-        other = Term("profile", "non-torch", peak.non_torch(s), "estimated", "public logs")
-    return weights, other
-
-
-def _zero_other(consumed: Term) -> Term:
-    return Term("profile", "non-torch", Band(0.0, 0.0, 0.0), "observed", consumed.source)
-
-
-def weights_estimate(deployment: Deployment, s: Settings) -> Term | None:
-    """Weights of a rank where no line shows them: bytes of the checkpoint / (tp x pp), with what is replicated."""
-    model = deployment.model
-    if model is None:
-        return None
-    ranks = s.cache.tp * s.cache.pp
-    size = model.checkpoint_bytes
-    if not size and model.parameters:
-        size = int(model.parameters * (4 if s.cache.model_dtype == "float32" else 2))
-    if not size:
-        return None
-    share = size / ranks
-    high = share * (1.03 if ranks == 1 else 1.12) + 0.2 * GIB
-    return Term("weights", "weights", Band(share + 0.03 * GIB, share * 0.97, high), "estimated",
-                f"checkpoint of {size / GIB:.2f} GiB / {ranks}")  # fmt: skip
+    certainty: Certainty = "estimated" if requested.certainty == "estimated" else "exact"
+    if not any(term.name.startswith("weights") for term in known):
+        return Term("weights", "weights and profile", band, certainty, "share - pool")
+    peaked = any(term.name == "activation peak" for term in known)
+    name = "non-torch and rounding" if peaked else "activation peak and non-torch"
+    return Term("profile", name, band, certainty, "share - printed terms - pool")
 
 
 def graph_term(deployment: Deployment, s: Settings, rank: str | None) -> Term | None:

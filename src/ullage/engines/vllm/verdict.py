@@ -9,13 +9,16 @@ from ullage.core.run import Phase
 from ullage.core.units import GIB, Band
 from ullage.engines.vllm.kv_plan import KvPlan
 from ullage.engines.vllm.ledgers import ledgers
+from ullage.engines.vllm.options import since
 from ullage.engines.vllm.pool import bytes_per_token, kv_plans, kv_tokens
-from ullage.engines.vllm.settings import Settings, settings, since
-from ullage.engines.vllm.terms import Terms, formula, rule, smallest, terms
+from ullage.engines.vllm.readings import printed, smallest
+from ullage.engines.vllm.settings import Settings, settings
+from ullage.engines.vllm.terms import Terms, formula, rule, terms
 
 
 def budget(deployment: Deployment) -> Budget:
     """The verdict, the formula with its numbers, the pool, its tokens, and a ledger for each rank."""
+    deployment = printed(deployment)
     s = settings(deployment)
     t = terms(deployment, s)
     plans = kv_plans(deployment, s, t.pool.band if t.pool else None)
@@ -32,15 +35,16 @@ def judged(
 ) -> Budget:
     """The verdict: the engine's checks in their order. "unsure" where the band reaches across a limit."""
     checks = (
-        free_check(deployment, s, t), pool_check(s, t, plans), fit_check(deployment, s, t, plans),
-        states_check(deployment, s, plans),
+        free_check(deployment, s, t), load_check(t), pool_check(s, t, plans),
+        fit_check(deployment, s, t, plans), states_check(deployment, s, plans),
     )  # fmt: skip
     for phase, cause, verdict in (check for check in checks if check is not None):
         if verdict == "fails":
             return replace(base, verdict="fails", fails_at=phase, cause=cause)
     if t.pool is None or any(check is not None and check[2] == "unsure" for check in checks):
         return base
-    return replace(base, verdict="starts") if plans is not None or needed(deployment) is not None else base
+    fits = any(check is not None and check[1] == "max-len-exceeds-kv" for check in checks)
+    return replace(base, verdict="starts") if fits else base
 
 
 Check = tuple[Phase, str, str]
@@ -57,6 +61,14 @@ def free_check(deployment: Deployment, s: Settings, t: Terms) -> Check | None:
     if free is None or t.requested is None or s.core == "V0" or not since(s.release, "0.9.1"):
         return None
     return "init", "free-memory-below-request", against(free.value.band.scaled(GIB), t.requested.band)
+
+
+def load_check(t: Terms) -> Check | None:
+    """Weights larger than the whole GPU end in an out-of-memory while loading, whatever the share."""
+    weights = next((term for term in t.held if term.name == "weights"), None)
+    if weights is None or t.total is None or weights.certainty == "observed":
+        return None
+    return "weights", "weights-exceed-gpu", "fails" if weights.band.low > t.total.band.high else "starts"
 
 
 def pool_check(s: Settings, t: Terms, plans: tuple[KvPlan, KvPlan, KvPlan] | None) -> Check | None:
@@ -84,13 +96,17 @@ def fit_check(
         return None
     if shown is not None:
         return "kv_pool", "max-len-exceeds-kv", against(t.pool.band, shown)
+    if "kv_tokens" in deployment.readings and s.core == "V1":
+        return "kv_pool", "max-len-exceeds-kv", "starts"  # printed after the check has passed
     if plans is not None:
-        verdict = "unsure" if len({one.fits for one in plans}) > 1 else "starts" if plans[0].fits else "fails"
+        certain = s.length_given and len({one.fits for one in plans}) == 1
+        verdict = "starts" if all(one.fits for one in plans) else "fails" if certain else "unsure"
         return "kv_pool", "max-len-exceeds-kv", verdict
     token = bytes_per_token(deployment, s)
     if token is None or not s.max_model_len or s.auto_fit:
         return None
-    return "kv_pool", "max-len-exceeds-kv", against(t.pool.band, token.scaled(s.max_model_len))
+    verdict = against(t.pool.band, token.scaled(s.max_model_len))
+    return "kv_pool", "max-len-exceeds-kv", verdict if s.length_given or verdict != "fails" else "unsure"
 
 
 def states_check(
@@ -104,6 +120,8 @@ def states_check(
         return None
     if not s.full_graphs or not since(s.release, "0.20.0") or (shown is None and plans is None):
         return None
+    if "graphs_gib" in deployment.readings:
+        return None  # the capture has been: the check had passed
     blocks = shown or Band(*(one.blocks for one in plans or ()))
     asked = deployment.reading("max_num_seqs") or Band(s.max_num_seqs, s.max_num_seqs, s.max_num_seqs)
     return "graph_capture", "mamba-blocks-below-max-num-seqs", against(blocks, asked)

@@ -32,7 +32,7 @@ _KILLED = re.compile(
 _KERNEL = re.compile(
     r"Out of memory: Killed process|oom-kill|OOMKilled|Memory cgroup out of memory", re.IGNORECASE
 )
-_ALLOCATES = re.compile(r"Allocating (?:.*?, )?([\d.]+) GB host memory")
+_ALLOCATES = re.compile(r"Allocating (?:.*?, )?(\d+(?:\.\d+)?) GB host memory")
 
 
 def test(case: Case) -> Finding | None:

@@ -36,16 +36,21 @@ Place = Literal[
 ]
 #: frames "file:function" that decide a place, the most particular in front (SGLang 0.4.0-0.5.23)
 _PLACES: tuple[tuple[Place, str], ...] = (
-    ("graphs", r"(?:cuda|cpu)_graph_(?:runner|setup)\w*\.py|graph_runner\.py|:capture(?:_one_\w+)?$|:init_(?:device|cuda)_graphs?$"
+    ("graphs", r"(?:cuda|cpu)_graph_(?:runner|setup)\w*\.py|graph_runner\.py|:capture(?:_one_\w+)?$"
+               r"|:init_(?:device|cuda)_graphs?$"
                r"|model_executor/runner/"),
     ("pool", r"mem_cache/|:init_memory_pool$|:_init_pools$|kv_cache_configurator|:_?create_\w*buffers?$"),
-    ("workspace", r"layers/attention/\w+_backend\.py:(?:__init__|init_cuda_graph_state)|:init_attention_backend$"
+    ("workspace", r"layers/attention/\w+_backend\.py:(?:__init__|init_cuda_graph_state)"
+                  r"|:init_attention_backend$"
                   r"|:_get_attention_backend\w*$"),
-    ("load", r"model_loader/|:load_model$|:load_weights$|:create_weights$|:process_weights_after_loading$|:initialize_model$"),
-    ("vision", r":get_(?:image|video|audio)_feature|layers/attention/vision\.py|models/\w*(?:vit|vision|siglip|clip|visual)\w*\.py"
+    ("load", r"model_loader/|:load_model$|:load_weights$|:create_weights$"
+             r"|:process_weights_after_loading$|:initialize_model$"),
+    ("vision", r":get_(?:image|video|audio)_feature|layers/attention/vision\.py|models/\w*(?:vit|vision"
+               r"|siglip|clip|visual)\w*\.py"
                r"|:encode_(?:image|video)|:vision_tower|multimodal/|Vi(?:T|sion)"),
     ("logits", r"logits_processor\.py|layers/sampler\.py|:_get_logits|:compute_\w*logprobs"),
-    ("prefill", r":forward_extend|:forward_split_prefill|:_?prefill|vocab_parallel_embedding\.py|:forward_batch_embedding"),
+    ("prefill", r":forward_extend|:forward_split_prefill|:_?prefill|vocab_parallel_embedding\.py"
+                r"|:forward_batch_embedding"),
     ("decode", r":forward_decode|:forward_idle|:draft_forward|:verify$"),
 )  # fmt: skip
 _DRAFT = re.compile(
@@ -58,7 +63,8 @@ _OF_PHASE: dict[str, Place] = {
 
 
 class Oom(Struct, frozen=True):
-    """Bytes as the message prints them (None: not printed), the place, and whether the draft worker was at work."""
+    """Bytes as the message prints them (None: not printed), the place, and whether the draft worker "
+    "was at work."""
 
     asked: int | None = None
     total: int | None = None
@@ -160,6 +166,7 @@ def not_these(failure: Oom) -> Iterator[Refuted]:
         if others < 256 * MIB:
             yield Refuted(
                 "another process on the card",
-                f"this process holds {size(failure.process)}, {size(failure.free)} are free of {size(failure.total)}",
+                f"this process holds {size(failure.process)}, {size(failure.free)} are free of "
+                f"{size(failure.total)}",
             )
     yield Refuted("host memory (the OOM killer)", "the message is CUDA's; a kill by the kernel prints none")

@@ -23,7 +23,8 @@ def finding(
 ) -> Finding:  # fmt: skip
     return Finding(
         cause=cause, certainty=certainty, weight=weight, summary=summary,
-        explanation=f"{failure.story}{true} Under load the fraction must go down, the opposite of what the message "
+        explanation=f"{failure.story}{true} Under load the fraction must go down, the opposite of what "
+                    f"the message "
         "at pool sizing asks for.",
         evidence=proof(case, "free_at_ready_gib"), refuted=tuple(not_these(failure)),
         fixes=(*fixes, *_lower(case)),

@@ -10,18 +10,19 @@ from packaging.version import Version
 
 from ullage.core.deployment import Reading
 from ullage.core.finding import Case, Change, Evidence, How
-from ullage.core.run import Figure
+from ullage.core.run import Event, Figure, Line
 from ullage.core.units import GIB
 from ullage.engines.runtime.changes import Scalar, check
 from ullage.engines.runtime.rows import evidence
 
-#: texts of "the budget leaves no KV pool" (0.4.0-0.5.23; facts: model_runner, kv_cache_mixin, pool_configurator)
+#: texts of "the budget leaves no KV pool" (0.4.0-0.5.23: model_runner, later pool_configurator)
 NO_ROOM = re.compile(
     r"Not enough memory\. Please try to increase --mem-fraction-static"
     r"|Loaded weights leave no GPU memory for the KV cache"
+    r"|Memory pool size is too small|max_running_requests? is zero"
 )
-_SUGGESTED = re.compile(r"--mem-fraction-static above ([\d.]*\d)")
-_MINIMUM = re.compile(r"minimum viable = 1 - available/pre = ([\d.]*\d)")
+_SUGGESTED = re.compile(r"--mem-fraction-static above (\d*\.?\d+)")
+_MINIMUM = re.compile(r"minimum viable = 1 - available/pre = (\d*\.?\d+)")
 _IN_FORCE = re.compile(r"mem[_-]fraction[_-]static=([01]?\.\d+|[01]\b)")
 #: speculation whose draft is charged to the budget from this release on
 DRAFT_CHARGED = Version("0.5.14")
@@ -162,6 +163,16 @@ def advice(why: str, certainty: How = "likely", **change: Scalar) -> Change:
     return Change({f"--{k.replace('_', '-')}": v for k, v in change.items()}, why, None, certainty)
 
 
+def more_ranks(case: Case) -> Change:
+    """More GPUs under each copy of the weights: the smallest doubling that the rule does not refuse."""
+    ranks = case.deployment.launch.integer("tp_size") or 1
+    for factor in (2, 4, 8):
+        change = checked(case, {"tp_size": factor * ranks}, f"each GPU then holds 1/{factor} of these weights")
+        if change.predicted is None or change.predicted.verdict != "fails":
+            return change
+    return advice("more GPUs, so that each holds fewer bytes of weights")
+
+
 def better_fractions(case: Case, known: Terms) -> list[Change]:
     """Fractions that start by the rule: the interval's own recommendation, else a step above the minimum."""
     interval, share = case.interval, known.share
@@ -170,7 +181,8 @@ def better_fractions(case: Case, known: Terms) -> list[Change]:
         wanted.append(round(interval.recommended, 3))
     if share is not None and not wanted:
         wanted += [f for f in (0.8, 0.85, 0.88, 0.9, 0.92, 0.94, 0.95, 0.96) if f > share + 0.01][:1]
-    above = [f for f in wanted if share is None or f > share]
+    floor = max(share or 0.0, known.fraction or 0.0)
+    above = [f for f in wanted if f > floor]
     return [
         checked(case, {"mem_fraction_static": f}, "the pool is positive only above what the weights hold")
         for f in above
@@ -180,12 +192,16 @@ def better_fractions(case: Case, known: Terms) -> list[Change]:
 def proof(case: Case, *names: str) -> tuple[Evidence, ...]:
     """The root failure and the first line of each figure named."""
     found = [evidence(case.root, "root")] if case.root is not None else []
-    shown = [case.run.figure(name) for name in names]
-    return (*found, *(evidence(f) for f in shown if f is not None))
+    seen = {case.root.source} if case.root is not None else set()
+    for figure in (case.run.figure(name) for name in names):
+        if figure is not None and figure.source not in seen:
+            seen.add(figure.source)
+            found.append(evidence(figure))
+    return tuple(found)
 
 
 def lines(case: Case, patterns: Iterable[re.Pattern[str]]) -> tuple[Evidence, ...]:
     """The first event or last line that each pattern finds."""
-    items = [*case.run.events, *case.run.last]
+    items: list[Event | Line] = [*case.run.events, *case.run.last]
     hits = [next((i for i in items if p.search(i.text)), None) for p in patterns]
     return tuple(evidence(hit) for hit in hits if hit is not None)

@@ -32,8 +32,10 @@ def test(case: Case) -> Finding | None:
     rest = f"; {left:.2f} GiB were left after the pool" if left is not None else ""
     return Finding(
         cause="attention-workspace-not-budgeted", certainty="likely", weight=34,
-        summary=f"The attention backend's workspace takes {workspace:.2f} GiB that the pool's budget does not know.",
-        explanation=f"The workspace grows with the token pool{rest}. By the plain rule the pool alone may fill the "
+        summary=f"The attention backend's workspace takes {workspace:.2f} GiB that the pool's budget "
+                f"does not know.",
+        explanation=f"The workspace grows with the token pool{rest}. By the plain rule the pool alone "
+                    f"may fill the "
         "card up to mem_fraction_static, and the workspace would come on top of it.",
         evidence=proof(case, "workspace_gib", "free_after_kv_pool_gib"),
         fixes=(

@@ -15,12 +15,19 @@ tables), a smaller SGLANG_FLASHINFER_WORKSPACE_SIZE, or a backend without worksp
 
 from __future__ import annotations
 
-from ullage.core.finding import Case, Finding, How
+import re
+
+from ullage.core.finding import Case, Change, Finding, How
 from ullage.engines.sglang.causes._oom import not_these, oom
 from ullage.engines.sglang.causes._terms import advice, checked, fraction, proof, speculates
 
+#: FlashInfer's own allocator, inside the workspace it was given (flashinfer allocator.h)
+_TOO_SMALL = re.compile(r"Buffer overflow when allocating memory for|Error in function 'aligned_alloc'")
+
 
 def test(case: Case) -> Finding | None:
+    if _TOO_SMALL.search(case.text):
+        return _workspace_too_small(case)
     failure = oom(case)
     if failure is None or failure.draft or case.phase in ("serving", "weights"):
         return None
@@ -39,10 +46,25 @@ def test(case: Case) -> Finding | None:
     )
     return Finding(
         cause="attention-workspace-oom", certainty=certainty, weight=32,
-        summary="After the KV pool too little was left for the attention backend's workspace and the request tables.",
-        explanation=f"{failure.story}Workspace and tables are not part of the pool's budget; they need room outside "
+        summary="After the KV pool too little was left for the attention backend's workspace and the "
+                "request tables.",
+        explanation=f"{failure.story}Workspace and tables are not part of the pool's budget; they need "
+                    f"room outside "
         "mem_fraction_static.",
         evidence=proof(case, "free_after_kv_pool_gib"), refuted=tuple(not_these(failure)),
         fixes=(*lower, advice("smaller tables", max_running_requests=64),
                advice("a backend without a large workspace", "possible", attention_backend="triton")),
+    )  # fmt: skip
+
+
+def _workspace_too_small(case: Case) -> Finding:
+    return Finding(
+        cause="attention-workspace-oom", certainty="likely", weight=30,
+        summary="FlashInfer's workspace is too small for this batch and head layout; GPU memory is not short.",
+        explanation="The kernel takes its scratch from a workspace of fixed size, and this step needs more.",
+        evidence=proof(case),
+        fixes=(
+            Change({"SGLANG_FLASHINFER_WORKSPACE_SIZE": 1 << 30}, "a larger workspace (bytes)"),
+            advice("or a backend without a workspace", "possible", attention_backend="triton"),
+        ),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The share that mem_fraction_static allows is smaller than what the weights already hold, so no KV pool is left.
+"""mem_fraction_static allows less than what the weights already hold, so no KV pool is left.
 
 What you see: after "Load weight end", on every rank, "Not enough memory. Please try to increase
 --mem-fraction-static" (0.4.0 to 0.5.23), or from 0.5.14 "Loaded weights leave no GPU memory for the KV cache
@@ -27,6 +27,7 @@ from ullage.engines.sglang.causes._terms import (
     Terms,
     advice,
     better_fractions,
+    more_ranks,
     no_room,
     proof,
     smallest,
@@ -60,16 +61,13 @@ def _dies_at_pool(case: Case) -> bool:
 
 
 def _summary(known: Terms) -> str:
-    share, f = known.share, known.fraction
-    if share is None:
-        return "mem_fraction_static is smaller than the share of the GPU that the weights hold; no KV pool is left."
-    at = f" is in force ({known.formula})" if known.formula else f"={f:g} is in force" if f is not None else ""
-    return (
-        f"The weights hold {100 * share:.1f} % of the memory that was free before them; "
-        f"a mem_fraction_static of {f:g}{at if known.formula else ' is in force'} leaves no KV pool."
-        if f is not None
-        else f"The weights hold {100 * share:.1f} % of the memory that was free before them; no KV pool is left."
-    )
+    if known.share is None:
+        return "mem_fraction_static is smaller than the share of the weights; no KV pool is left."
+    held = f"The weights hold {100 * known.share:.1f} % of the memory that was free before them"
+    if known.fraction is None:
+        return f"{held}, more than mem_fraction_static allows; no KV pool is left."
+    pool = f": the pool would be {known.formula}" if known.formula else ""
+    return f"{held}; mem_fraction_static {known.fraction:g} leaves no KV pool{pool}."
 
 
 def _explanation(known: Terms) -> str:
@@ -96,11 +94,7 @@ def _fixes(case: Case, known: Terms) -> Iterator[Change]:
     elif possible:
         yield from better_fractions(case, known)
     if not possible or (share is not None and share > 0.88):
-        ranks = case.deployment.launch.integer("tp_size") or 1
-        yield advice(
-            "fewer bytes of weights on each GPU; a smaller quantisation does the same",
-            "likely" if not possible else "possible", tp_size=2 * ranks,
-        )  # fmt: skip
+        yield more_ranks(case)
 
 
 def _refuted(case: Case, known: Terms) -> Iterator[Refuted]:

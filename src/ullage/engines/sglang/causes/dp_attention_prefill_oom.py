@@ -1,4 +1,4 @@
-"""With DP attention one rank computes all heads of its own request, so a long prefill needs tp times the buffers.
+"""With DP attention one rank computes all heads of its request: a long prefill needs more buffers.
 
 What you see: CUDA out of memory while serving, in a forward pass, in a launch with --enable-dp-attention;
 often on one rank only.

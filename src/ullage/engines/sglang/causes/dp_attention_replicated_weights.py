@@ -1,4 +1,4 @@
-"""With DP attention every rank holds its own copy of the attention weights, so weights per GPU exceed total / tp.
+"""With DP attention ranks hold copies of the attention weights; weights per GPU exceed total / tp.
 
 What you see: "Not enough memory. Please try to increase --mem-fraction-static" (or a negative profiled token
 count) in a launch with --enable-dp-attention, with "mem usage" far above the checkpoint's size divided by tp.
@@ -17,7 +17,7 @@ dp, or a higher fraction where the arithmetic allows it.
 from __future__ import annotations
 
 from ullage.core.finding import Case, Finding
-from ullage.engines.sglang.causes._terms import advice, better_fractions, no_room, proof, terms
+from ullage.engines.sglang.causes._terms import Terms, advice, better_fractions, no_room, proof, terms
 
 #: above this share of the card the weights are the fault rather than the fraction
 _MOST = 0.8
@@ -42,10 +42,12 @@ def test(case: Case) -> Finding | None:
     held = f"; the weights hold {100 * known.share:.1f} % of the card" if known.share is not None else ""
     return Finding(
         cause="dp-attention-replicated-weights", certainty="likely", weight=42, phase="kv_pool",
-        summary=f"DP attention keeps {dp} copies of the attention weights ({copies}){held}; no KV pool is left.",
+        summary=f"DP attention keeps {dp} copies of the attention weights ({copies}){held}; no KV pool "
+                f"is left.",
         explanation=(
-            f"With dp_size {dp} {copies}, so the weights per GPU are well above the checkpoint divided by {tp}. "
-            + (f"SGLang's rule gives {known.formula}. " if known.formula else "")
+            f"With dp_size {dp} {copies}, so the weights per GPU are well above the checkpoint divided "
+            f"by {tp}. "
+            + _rule(known)
             + "A higher fraction helps only while the share of the weights stays below it."
         ),
         evidence=proof(case, "weights_gib", "free_after_weights_gib", "profiled_tokens"),
@@ -55,3 +57,16 @@ def test(case: Case) -> Finding | None:
             advice("fewer copies of the attention weights", dp_size=max(1, dp // 2)),
         ),
     )  # fmt: skip
+
+
+def _rule(known: Terms) -> str:
+    """The rule with its numbers, and that they contradict the refusal where they do."""
+    if not known.formula or known.pool is None:
+        return ""
+    if known.pool > 0:
+        return (
+            f"The printed figures give {known.formula}, which contradicts the refusal: a smaller "
+            f"fraction was in "
+            "force, or another rank had less free. "
+        )
+    return f"SGLang's rule gives {known.formula}. "

@@ -36,16 +36,18 @@ def test(case: Case) -> Finding | None:
     failure = oom(case)
     if failure is None or not _of_draft(case, failure):
         return None
-    left = [f.value.value for f in case.run.figures("free_after_kv_pool_gib")]
+    left = [
+        f.value.value
+        for draft in (False, True)
+        for f in case.run.figures("free_after_kv_pool_gib", draft=draft)
+    ]
     marks = " then ".join(f"{x:.2f}" for x in left) if len(left) > 1 else ""
-    counted = charges_draft(case)
     return Finding(
         cause="draft-kv-not-budgeted", certainty="certain" if marks or failure.draft else "likely", weight=38,
         summary="The draft model's pool (or weights) did not fit beside a KV pool that was sized without it.",
         explanation=failure.story
         + (f"Free memory after each pool: {marks} GiB. " if marks else "")
-        + ("This release should count the draft; its pool configurator does not for this model. " if counted else
-           "Through 0.5.13 the draft's weights and KV are not part of the budget. ")
+        + _rule(case)
         + "A larger fraction makes it worse.",
         evidence=proof(case, "free_after_kv_pool_gib", "kv_tokens"),
         refuted=tuple(not_these(failure)), fixes=tuple(_fixes(case)),
@@ -53,7 +55,8 @@ def test(case: Case) -> Finding | None:
 
 
 def _of_draft(case: Case, failure: Oom) -> bool:
-    """True if the draft worker was at work before graphs: by its frames, or because the target's pool stands."""
+    """True if the draft worker was at work before graphs: by its frames, or because the target's pool "
+    "stands."""
     if failure.place == "graphs" or case.phase in ("graph_capture", "serving", "warmup"):
         return False
     pools = len(case.run.figures("free_after_kv_pool_gib")) > 1
@@ -71,3 +74,15 @@ def _fixes(case: Case) -> Iterator[Change]:
             case, {"mem_fraction_static": round(f - 0.1, 3)}, "leaves room for the draft outside the pool"
         )
     yield advice("a release from 0.5.14 on counts the draft's weights and KV in the budget", "possible")
+
+
+def _rule(case: Case) -> str:
+    if case.deployment.launch.release is None:
+        return (
+            "Through 0.5.13 the budget counts neither the draft's weights nor its KV; later releases "
+            "do, except where "
+            "a pool configurator forgets the draft layers. "
+        )
+    if charges_draft(case):
+        return "This release counts the draft; the pool configurator of this model does not. "
+    return "This release counts neither the draft's weights nor its KV in the budget. "

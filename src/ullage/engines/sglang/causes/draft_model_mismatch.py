@@ -28,9 +28,15 @@ _SHAPES = re.compile(
 )
 _NAMES = re.compile(
     r"KeyError: '[^']*(?:layers?\.|midlayer|fc\.|embed|lm_head|norm|d2t|t2d|hot_token)[^']*'"
-    r"|has no attribute '(?:hot_token_id|set_embed\w*|get_embed\w*|lm_head|embed_tokens|midlayer|fc|model|capture_aux\w*"
+    r"|has no attribute '(?:hot_token_id|set_embed\w*|get_embed\w*|lm_head|embed_tokens|midlayer|fc"
+    r"|model|capture_aux\w*"
     r"|set_eagle3\w*)'|not found in params_dict|draft[^\n]{0,60}(?:does not match|mismatch|not supported)"
     r"|AssertionError|IndexError|KeyError",
+)
+#: names that only a draft head has, or is asked for
+_OWN = re.compile(
+    r"'(?:set_embed_and_head|get_embed_and_head|hot_token_id|set_eagle3\w*|capture_aux_hidden\w*|midlayer[^']*|fc\.\w+)'"
+    r"|KeyError: '(?:layers\.\d|d2t|t2d|midlayer)"
 )
 _DRAFT_FRAMES = re.compile(
     r"speculative/|eagle_?\w*worker|draft|_eagle3?\.py|_nextn\.py|_mtp\.py", re.IGNORECASE
@@ -42,12 +48,14 @@ def test(case: Case) -> Finding | None:
         return None
     framed = bool(_DRAFT_FRAMES.search(case.frames))
     shapes = _SHAPES.search(case.text)
-    if not (framed or draft_begun(case)) or not (shapes or (_NAMES.search(case.text) and framed)):
+    named = _OWN.search(case.text) or (framed and _NAMES.search(case.text))
+    if not (framed or draft_begun(case) or _OWN.search(case.text)) or not (shapes or named):
         return None
     return Finding(
         cause="draft-model-mismatch", certainty="certain" if shapes else "likely", weight=34,
         summary="The draft model does not fit this target: its layers have other sizes or names.",
-        explanation=_sizes(shapes) + "An EAGLE head fits only the base it was trained for; memory and the target's "
+        explanation=_sizes(shapes) + "An EAGLE head fits only the base it was trained for; memory and "
+                                     "the target's "
         "quantisation have no part in it.",
         evidence=proof(case),
         fixes=(

@@ -1,4 +1,4 @@
-"""A hybrid (Mamba, linear attention) or sliding-window model: fixed state or a reserve is larger than the budget.
+"""A hybrid or sliding-window model: fixed state, or a reserve, is larger than the budget.
 
 What you see: "Loaded weights leave no GPU memory ... Raise --mem-fraction-static above 0.923" while a higher
 value is already in force, "Not enough GPU memory for hybrid (mamba/linear-attention) state cache", "state
@@ -54,12 +54,14 @@ def test(case: Case) -> Finding | None:
         cause="hybrid-state-floor-exceeds-budget", certainty="certain", weight=42, phase="kv_pool",
         summary="The fixed state (or reserve) of this hybrid model is larger than what the weights left; "
         "a higher mem_fraction_static does not help.",
-        explanation=below + "The reserve is the larger of total x (1 - mem_fraction_static) and a fixed floor for "
+        explanation=below + "The reserve is the larger of total x (1 - mem_fraction_static) and a fixed "
+                            "floor for "
         "activations and request states; raising the fraction changes only the smaller of the two.",
         evidence=proof(case, "free_after_weights_gib", "suggested_fraction"),
         fixes=(
             advice("fewer request slots keep less state", max_running_requests=max(1, (slots or 64) // 2)),
             advice("half the bytes of each recurrent state", mamba_ssm_dtype="bfloat16"),
-            advice("a smaller prefill chunk lowers the activation floor", "possible", chunked_prefill_size=2048),
+            advice("a smaller prefill chunk lowers the activation "
+                   "floor", "possible", chunked_prefill_size=2048),
         ),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Another server or process holds part of the card; the fraction is a ceiling on the whole GPU, not a share of it.
+"""Another process holds part of the card; the fraction is a ceiling on the whole GPU, not a share.
 
 What you see: a second server on the same GPU stops with "Loaded weights leave no GPU memory for the KV cache"
 or "Not enough memory" although its model is small, or it starts with a tiny pool.
@@ -93,7 +93,7 @@ def _refused(case: Case) -> Finding:
         "The message to raise the fraction is right in its direction: the later server needs a larger one.",
         evidence=proof(case, "free_before_weights_gib", "free_after_weights_gib"),
         fixes=(
-            *better_fractions(case, known),
+            *(better_fractions(case, known) if measured else ()),
             advice("fraction of the later server = fraction of the first + the share it wants for itself"),
             advice("or free the card: nvidia-smi shows the processes on it", "possible"),
         ),

@@ -1,4 +1,4 @@
-"""Temporary tensors of the loader were still alive when the free memory was measured, so the pool is far too small.
+"""Temporary tensors of the loader were alive when free memory was measured; the pool is far too small.
 
 What you see: the server starts with a pool of a few thousand tokens, many GiB stay unused afterwards, and
 short prompts are refused because of the pool's size.
@@ -43,14 +43,16 @@ def test(case: Case) -> Finding | None:
     f = fraction(case)
     return Finding(
         cause="loader-memory-residue", certainty="likely", weight=34, phase="serving",
-        summary=f"The pool of {tokens or 0:,} tokens is far smaller than it could be{spare}: memory of the loader was "
+        summary=f"The pool of {tokens or 0:,} tokens is far smaller than it could be{spare}: memory of "
+                f"the loader was "
         "still counted as used when it was sized.",
-        explanation="The rule reads the free memory once, after loading. With a draft model, releases 0.5.14 to 0.5.18 "
+        explanation="The rule reads the free memory once, after loading. With a draft model, releases "
+                    "0.5.14 to 0.5.18 "
         "measure before the loader's temporaries are collected.",
         evidence=proof(case, "kv_tokens", "free_at_ready_gib"),
         fixes=(
             advice("a release that collects before sizing: 0.5.19 or later"),
-            *([checked(case, {"mem_fraction_static": round(min(0.95, f + 0.08), 3)}, "a stopgap: a larger share")]
+            *([checked(case, {"mem_fraction_static": round(min(0.95, f + 0.08), 3)}, "a stopgap")]
               if f is not None else []),
         ),
     )  # fmt: skip

@@ -28,7 +28,7 @@ def test(case: Case) -> Finding | None:
     return finding(
         case, failure, "logits-activation-oom", 36,
         "The logits of one step did not fit: rows x vocabulary x 4 bytes, beside the pool.",
-        "Logits are not part of the pool's budget. " + _rows(case, failure), certainty="certain",
+        ("Logits are not part of the pool's budget. " + _rows(case, failure)).strip(), certainty="certain",
         fixes=(advice("fewer rows in a step", max_running_requests=1024),),
     )  # fmt: skip
 

@@ -35,7 +35,8 @@ def test(case: Case) -> Finding | None:
     return Finding(
         cause="rank-gpu-misplacement", certainty="likely", weight=34,
         summary=f"Two ranks are placed on GPU {', '.join(twice)}.",
-        explanation="Each rank needs a card of its own. The lines of placement give one GPU index to two different "
+        explanation="Each rank needs a card of its own. The lines of placement give one GPU index to "
+                    "two different "
         "ranks, so that card carries two models and another one none.",
         evidence=lines(case, [re.compile(rf"\bgpu_id[:=] ?{gpu}\b") for gpu in twice]),
         fixes=(

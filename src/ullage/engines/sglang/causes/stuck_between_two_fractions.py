@@ -1,4 +1,4 @@
-"""No value of mem_fraction_static works: below, the pool is negative; above, graphs, draft or activations do not fit.
+"""No mem_fraction_static works: below, the pool is negative; above, what lies outside does not fit.
 
 What you see: "Not enough memory. Please try to increase --mem-fraction-static" at one value and CUDA out of
 memory (in the draft model, in graph capture or in the first prefill) one or two hundredths higher.
@@ -61,7 +61,8 @@ def test(case: Case) -> Finding | None:
     draft = speculates(case) and not charges_draft(case)
     return Finding(
         cause="stuck-between-two-fractions", certainty="likely", weight=46,
-        summary="No mem_fraction_static works for this launch: a lower one leaves no pool, a higher one no room "
+        summary="No mem_fraction_static works for this launch: a lower one leaves no pool, a higher one "
+                "no room "
         "for what lies outside it.",
         explanation=f"The fraction must lie {low}; and {high}. "
         + ("This release does not count the draft model's weights and KV in the budget, so they too must fit "

@@ -26,7 +26,9 @@ def test(case: Case) -> Finding | None:
     return finding(
         case, failure, "vision-encoder-activation-oom", 38,
         "The image encoder's activations did not fit beside the pool.",
-        "The encoder works on all patches of a request at once, outside the pool's budget and outside chunked prefill.",
+        "The encoder works on all patches of a request at once, outside the pool's budget and outside "
+        "chunked prefill.",
         certainty="certain",
-        fixes=(advice("a fused encoder attention needs no patches x patches matrix", mm_attention_backend="fa3"),),
+        fixes=(advice("a fused encoder attention needs no patches x patches "
+                      "matrix", mm_attention_backend="fa3"),),
     )  # fmt: skip

@@ -20,9 +20,9 @@ from ullage.core.finding import Case, Finding, Refuted
 from ullage.engines.sglang.causes._oom import not_these, oom
 from ullage.engines.sglang.causes._terms import (
     advice,
-    checked,
     draft_begun,
     fraction,
+    more_ranks,
     proof,
     smallest,
     speculates,
@@ -41,10 +41,10 @@ def test(case: Case) -> Finding | None:
     figures = f"{free:.2f} GiB were free before loading. " if free is not None else ""
     if need is not None:
         figures += f"The rules expect about {need:.1f} GiB of weights on each rank. "
-    ranks = case.deployment.launch.integer("tp_size") or 1
     f = fraction(case)
     return Finding(
-        cause="weights-exceed-gpu", certainty="certain", weight=40 if exceeds else 30, phase="weights",
+        cause="weights-exceed-gpu", phase="weights",
+        certainty="likely" if _offloads(case) else "certain", weight=40 if exceeds else 30,
         summary="The weights do not fit on the GPU; the failure comes before the KV pool is sized, so "
         "mem_fraction_static plays no part.",
         explanation=f"{failure.story}{figures}The loader may need copies beside the final weights: the 16-bit "
@@ -58,7 +58,15 @@ def test(case: Case) -> Finding | None:
             ),
         ),
         fixes=(
-            checked(case, {"tp_size": 2 * ranks}, "half the weights on each GPU"),
+            more_ranks(case),
             advice("a checkpoint that is already quantised (4 bit: about a quarter of the 16-bit size)"),
         ),
     )  # fmt: skip
+
+
+def _offloads(case: Case) -> bool:
+    """True if expert offload to the CPU was asked for: then the full weights should not be on the GPU."""
+    launch = case.deployment.launch
+    return any(name.startswith("kt_") and arg.value for name, arg in launch.args.items()) or "--kt-" in (
+        launch.command or ""
+    )

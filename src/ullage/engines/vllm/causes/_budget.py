@@ -9,7 +9,17 @@ from msgspec import Struct
 
 from ullage.core.finding import Case, Refuted
 from ullage.core.units import GIB
-from ullage.engines.vllm.causes._case import Known, between, figure, gib, numbers, says, smallest, utilization
+from ullage.engines.vllm.causes._case import (
+    Known,
+    between,
+    figure,
+    gib,
+    machine_total,
+    numbers,
+    says,
+    smallest,
+    utilization,
+)
 
 #: budget not positive (0.6.0-0.33.0: worker, kv_cache_utils, kv_cache_planning) or below one token (0.14.0+)
 NO_BLOCKS = r"No available memory for the cache blocks|Cannot auto-fit max_model_len"
@@ -90,7 +100,7 @@ class Terms(Struct, frozen=True):
 def terms(case: Case) -> Terms:
     """The budget's terms; the weights fall back on what the engine's own ledger computes."""
     share = utilization(case)
-    total = _value(figure(case, "total_gib")) or _machine_total(case)
+    total = _value(figure(case, "total_gib")) or machine_total(case)
     requested = _value(figure(case, "requested_gib"))
     return Terms(
         utilization=share, total=total,
@@ -104,16 +114,6 @@ def terms(case: Case) -> Terms:
 
 def _value(known: Known | None) -> float | None:
     return known.value if known is not None else None
-
-
-def _machine_total(case: Case) -> float | None:
-    machine = case.deployment.machine
-    gpu = machine.gpu if machine is not None else None
-    if gpu is None:
-        return None
-    if gpu.cuda_bytes is not None:
-        return gpu.cuda_bytes.value / GIB
-    return gpu.total_bytes / GIB if gpu.total_bytes else None
 
 
 def weights_of_ledger(case: Case) -> float | None:

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 from msgspec import Struct
+from msgspec.structs import replace
 from packaging.version import Version
 
+from ullage.core.deployment import Deployment, Reading
 from ullage.core.finding import Case, Change, Evidence, Finding, How, Refuted
 from ullage.core.run import Event, Line, Outcome, Phase
-from ullage.core.units import GIB
+from ullage.core.units import GIB, Measured
 from ullage.engines.runtime.changes import Scalar, check
 from ullage.engines.runtime.rows import evidence
 
@@ -63,6 +65,17 @@ def numbers(pattern: re.Pattern[str], case: Case) -> dict[str, float]:
             groups = found.groupdict()
             return {k: float(v.replace(",", "")) for k, v in groups.items() if v is not None}
     return {}
+
+
+def machine_total(case: Case) -> float | None:
+    """GiB of one card as CUDA gives it to a process, by the GPU's name."""
+    machine = case.deployment.machine
+    gpu = machine.gpu if machine is not None else None
+    if gpu is None:
+        return None
+    if gpu.cuda_bytes is not None:
+        return gpu.cuda_bytes.value / GIB
+    return gpu.total_bytes / GIB if gpu.total_bytes else None
 
 
 def says(case: Case, pattern: str, *, anywhere: bool = False) -> bool:
@@ -141,7 +154,30 @@ def checked(
     """A change with what the engine's own budget says of it; without a prediction where it cannot be asked."""
     from ullage.engines import get
 
-    return check(get("vllm"), case.deployment, settings, why, certainty=certainty, note=note)
+    return check(get("vllm"), closed(case), settings, why, certainty=certainty, note=note)
+
+
+def closed(case: Case) -> Deployment:
+    """The deployment with the term of the budget that no line prints, so that a change keeps it.
+
+    share x total - weights - pool - printed terms = activation peak and non-torch, taken as one reading.
+    """
+    deployment = case.deployment
+    if {"non_torch_gib", "consumed_gib"} & set(deployment.readings):
+        return deployment
+    total = getattr(figure(case, "total_gib"), "value", None) or machine_total(case)
+    weights, pool = figure(case, "weights_gib"), smallest(case, "kv_gib")
+    if total is None or weights is None or pool is None:
+        return deployment
+    printed = [figure(case, name) for name in ("peak_activation_gib", "graph_estimate_gib")]
+    rest = utilization(case) * total - weights.value - pool.value
+    rest -= sum(one.value for one in printed if one is not None)
+    if rest < 0:
+        return deployment
+    source = "share x total - weights - pool - printed terms"
+    terms = {"total_gib": total, "non_torch_gib": rest, "peak_activation_gib": 0.0}
+    readings = {name: Reading(name, Measured(value, 0.02), source) for name, value in terms.items()}
+    return replace(deployment, readings={**readings, **deployment.readings})
 
 
 def advice(why: str, certainty: How = "likely", **change: Scalar) -> Change:

@@ -36,7 +36,7 @@ _PARTS = {
 _OTHER = re.compile(rf"Process \d+ has {_SIZE} memory in use")
 
 Place = Literal[
-    "weights", "repack", "profile", "encoder", "workspace",
+    "device", "weights", "repack", "profile", "encoder", "workspace",
     "sampler", "capture", "kv_pool", "serving", "unknown",
 ]  # fmt: skip
 #: frames that decide a place, the most particular in front (vLLM 0.6.0-0.33.0, both model runners)
@@ -49,6 +49,7 @@ _PLACES: tuple[tuple[Place, str], ...] = (
                 r"|_capture_\w*graph\w*)$|cudagraph_utils\.py:capture|compilation/cuda_?graph\.py"),
     ("repack", r":process_weights_after_loading$|:_?repack_\w+$"),
     ("weights", r"model_executor/model_loader/|:(?:load_model|create_weights|load_weights|initialize_model)$"),
+    ("device", r":(?:init_device|set_device|_lazy_init|init_worker_distributed_environment)$"),
     ("kv_pool", r":(?:_allocate_kv_cache\w*|initialize_kv_cache\w*|allocate_kv_cache\w*|_init_cache_engine"
                 r"|_reshape_kv_cache\w*|init_kv_cache\w*)$"),
     ("workspace", r"fused_moe|modular_kernel|v1/worker/workspace\.py|deep_gemm|:fused_experts|indexer"
@@ -59,7 +60,7 @@ _PLACES: tuple[tuple[Place, str], ...] = (
 )  # fmt: skip
 #: the place that a phase means where no frame tells it
 _OF_PHASE: dict[str, Place] = {
-    "init": "weights", "weights": "weights", "profile": "profile", "kv_pool": "kv_pool",
+    "init": "device", "weights": "weights", "profile": "profile", "kv_pool": "kv_pool",
     "graph_capture": "capture", "warmup": "sampler", "serving": "serving",
 }  # fmt: skip
 

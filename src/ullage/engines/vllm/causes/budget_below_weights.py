@@ -63,13 +63,11 @@ def _summary(known: Terms) -> str:
         return (
             f"The weights ({gib(known.weights or 0)}) alone are larger than the share of the card that "
             f"gpu_memory_utilization={known.utilization:g} allows ({gib(known.requested or 0)}), so nothing "
-            f"is left "
-            f"for the KV cache."
+            f"is left for the KV cache."
         )
     return (
         f"Weights, activation peak and the rest take all that gpu_memory_utilization={known.utilization:g} "
-        f"allows; "
-        f"nothing is left for the KV cache."
+        f"allows; nothing is left for the KV cache."
     )
 
 

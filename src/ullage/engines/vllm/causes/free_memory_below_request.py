@@ -31,9 +31,11 @@ from ullage.engines.vllm.causes._case import (
     gib,
     numbers,
     on_unified_memory,
+    ran,
     says,
     under_wsl,
 )
+from ullage.engines.vllm.causes._oom import oom
 
 CHECK = (
     r"Free memory on device[^\n]* (?:on startup )?is less than (?:desired GPU memory utilization|the "
@@ -46,14 +48,36 @@ _FIGURES = re.compile(
 )
 
 
+#: the first use of the device in a worker
+_CONTEXT = r":(?:init_device|set_device|_lazy_init|_cuda_init|init_worker_distributed_environment)$"
+
+
 def test(case: Case) -> Finding | None:
     if not says(case, CHECK):
-        return None
+        return _no_context(case)
     seen = shortage(case)
     return found(
         case, "free-memory-below-request", "certain", 30 if seen else 20, _summary(seen),
         _explanation(case, seen), shown=["free_at_start_gib"], fixes=fixes(case, seen), refuted=refuted(seen),
         contributing=_contributing(case, seen), phase="init",
+    )  # fmt: skip
+
+
+def _no_context(case: Case) -> Finding | None:
+    """Not even a CUDA context, or the first tensor, finds room: the card is full before the launch."""
+    failure = oom(case)
+    if (
+        failure is None
+        or case.phase not in (None, "init")
+        or not ran(case, _CONTEXT)
+        or ran(case, ":load_model$")
+    ):
+        return None
+    return found(
+        case, "free-memory-below-request", "likely", 25,
+        f"The card is so full that a worker cannot even set itself up on it. {failure.story}".strip(),
+        "The failure is in the worker's first use of the device; nothing of the model had been loaded.",
+        fixes=fixes(case, {}), refuted=refuted({}), contributing=["other-process-on-gpu"], phase="init",
     )  # fmt: skip
 
 
@@ -73,10 +97,9 @@ def _summary(seen: dict[str, float]) -> str:
     if not seen:
         return "Less of the card is free at start than gpu_memory_utilization asks for."
     return (
-        f"Only {gib(seen['free'])} of {gib(seen['total'])} are free at start, and gpu_memory_utilization="
-        f"{seen['share']:g} asks for {gib(seen['requested'])}: {gib(seen['total'] - seen['free'])} are in "
-        f"use by "
-        f"somebody else."
+        f"Only {gib(seen['free'])} of {gib(seen['total'])} are free at start, and "
+        f"gpu_memory_utilization={seen['share']:g} asks for {gib(seen['requested'])}: "
+        f"{gib(seen['total'] - seen['free'])} are in use by somebody else."
     )
 
 

@@ -44,8 +44,7 @@ def test(case: Case) -> Finding | None:
     return found(
         case, "graph-capture-oom", sureness[0], sureness[1],
         f"CUDA graph capture ran out of memory: the KV cache had taken the share of {utilization(case):g}, "
-        f"and what it "
-        f"left was too little. {failure.story}".strip(),
+        f"and what it left was too little. {failure.story}".strip(),
         _explanation(case), shown=["kv_gib", "graph_estimate_gib", "graphs_gib"],
         lines=["Capturing CUDA ?graph"],
         fixes=_fixes(case, failure), refuted=not_these(case, failure), contributing=shared_with(failure),

@@ -37,11 +37,10 @@ def test(case: Case) -> Finding | None:
     return found(
         case, "graph-estimate-overreserve", "certain", 45,
         f"The graph estimate of {gib(known.graphs)} was taken off the pool; without it the missing "
-        f"{gib(missing)} "
-        f"would be there.",
+        f"{gib(missing)} would be there.",
         f"The engine's rule: {known.formula}. The estimate is "
-        f"{known.graphs / (known.total or known.graphs):.0%} of "
-        f"the card; captures of one model usually take 0.3 to 1.5 GiB.",
+        f"{known.graphs / (known.total or known.graphs):.0%} of the card; captures of one model usually take "
+        f"0.3 to 1.5 GiB.",
         shown=["graph_estimate_gib", "kv_gib", "weights_gib"], lines=["CUDA graph memory profiling is enabled"],
         fixes=_fixes(case, known), phase="kv_pool",
         refuted=[Refuted("fragmentation", "the check is arithmetic on bytes; no allocation has failed")],

@@ -18,47 +18,85 @@ start when the card is quiet, one server after the other.
 
 from __future__ import annotations
 
-from ullage.core.finding import Case, Finding
+from ullage.core.finding import Case, Finding, Refuted
+from ullage.core.units import GIB
 from ullage.engines.vllm.causes._budget import no_blocks, terms, weights_of_ledger
-from ullage.engines.vllm.causes._case import advice, between, found, gib, says, utilization
+from ullage.engines.vllm.causes._case import advice, between, found, gib, on_unified_memory, says, utilization
+from ullage.engines.vllm.causes._oom import Oom, crowded, not_these, oom, place, shared_with
 
+#: gpu_worker.py determine_available_memory (worker.py in V0), 0.6.0-0.33.0
 _ASSERTION = r"Error in memory profiling\. Initial free memory"
 _V1 = r"EngineCore|v1/|core\.py:\d+|Initializing a V1 LLM engine"
 
 
 def test(case: Case) -> Finding | None:
     if says(case, _ASSERTION):
-        return found(
-            case, "instance-accounting-shared-gpu", "likely", 20,
-            "Another process gave memory back while vLLM measured its own, so the profile makes no sense.",
-            "The free memory after the profile was larger than before it; the engine stops instead of "
-            "guessing.",
-            fixes=[advice("start again when no other process on the card starts or ends", "likely")],
-            phase="profile",
-        )  # fmt: skip
-    if not no_blocks(case) or not _charges_others(case):
+        return _moved(case)
+    failure = oom(case)
+    if failure is not None:
+        return _outgrown(case, failure)
+    return _charged(case) if no_blocks(case) and _charges_others(case) else None
+
+
+def _moved(case: Case) -> Finding:
+    """The free memory grew between the two readings of the profile."""
+    return found(
+        case, "instance-accounting-shared-gpu", "likely", 20,
+        "Another process gave memory back while vLLM measured its own, so the profile makes no sense.",
+        "The free memory after the profile was larger than before it; the engine stops instead of guessing.",
+        fixes=[advice("start again when no other process on the card starts or ends", "likely")],
+        phase="profile",
+    )  # fmt: skip
+
+
+def _outgrown(case: Case, failure: Oom) -> Finding | None:
+    """An allocation of the start failed beside a neighbour, or a pool that the profile had found room for."""
+    where = place(case)
+    beside = crowded(failure) and where in ("weights", "repack", "profile", "kv_pool", "capture")
+    if not beside and not (where == "kv_pool" and case.phase == "kv_pool"):
         return None
+    if on_unified_memory(case):
+        return None
+    held = f" They hold {gib((failure.others or 0) / GIB)} of it." if beside else ""
+    return found(
+        case, "instance-accounting-shared-gpu", "likely" if beside else "possible", 30 if beside else 12,
+        f"Other processes on the card took memory that this start counts on.{held} {failure.story}".strip(),
+        "The share is a ceiling on the whole card; what others hold or take meanwhile is missing from it.",
+        refuted=not_these(case, failure), contributing=shared_with(failure),
+        fixes=[
+            advice("start when the other processes on the card have settled, or move them", "likely"),
+            advice("a share that leaves them their part", gpu_memory_utilization=_beside(case, failure)),
+        ],
+    )  # fmt: skip
+
+
+def _beside(case: Case, failure: Oom) -> float:
+    others = (failure.others or 0) / failure.total if failure.total else 0.1
+    return max(0.1, int((utilization(case) - others) * 100) / 100)
+
+
+def _charged(case: Case) -> Finding | None:
+    """A release that charges others, and weights that do not explain the empty pool."""
     known = terms(case)
     weights = known.weights or weights_of_ledger(case)
     if known.pool is not None or (weights and known.requested and weights >= 0.7 * known.requested):
         return None
     roomy = bool(weights and known.requested)
-    text = (
-        f"The weights take {gib(weights or 0)} of a share of {gib(known.requested or 0)}; what is missing is "
-        f"not this "
-        f"server's."
-        if roomy
-        else "The log shows no figure of this server that would explain an empty pool."
-    )
+    text = "The log shows no figure of this server that would explain an empty pool."
+    if roomy:
+        text = (
+            f"The weights take {gib(weights or 0)} of a share of {gib(known.requested or 0)}; what is "
+            f"missing is not this server's."
+        )
+    share = min(0.95, round(utilization(case) + 0.3, 2))
     return found(
         case, "instance-accounting-shared-gpu", "likely", 30 if roomy else 20,
-        "This release charges memory of other processes on the card to this server's share, and nothing is "
-        "left.",
+        "This release charges memory of other processes on the card to this server's share; nothing is left.",
         text, phase="kv_pool",
+        refuted=[Refuted("the weights", f"they take {gib(weights or 0)}")] if roomy else (),
         fixes=[
             advice("0.9.1 or newer does not charge other processes", "likely"),
-            advice("a share larger by what the other process holds", "likely",
-                   gpu_memory_utilization=min(0.95, round(utilization(case) + 0.3, 2))),
+            advice("a share larger by what the other process holds", gpu_memory_utilization=share),
         ],
     )  # fmt: skip
 

@@ -19,24 +19,24 @@ from collections.abc import Iterator
 
 from ullage.core.finding import Case, Change, Finding
 from ullage.core.units import GIB
-from ullage.engines.vllm.causes._case import Known, advice, figure, found, gib
+from ullage.engines.vllm.causes._case import advice, figure, found, gib
 from ullage.engines.vllm.causes._oom import Oom, not_these, oom, place, shared_with
 
-_NAMES = ("kv_cache_memory_bytes", "kv_cache_memory")
+_NAMES = ("kv_cache_memory_bytes", "kv_cache_memory", "num_gpu_blocks_override")
 
 
 def test(case: Case) -> Finding | None:
     failure, pinned = oom(case), _pinned(case)
     where = place(case)
-    if failure is None or not pinned or (where in ("weights", "repack", "encoder") and case.frames):
+    if failure is None or pinned is None or case.phase == "serving":
         return None
-    if case.phase == "serving":
+    if where in ("weights", "repack", "encoder", "profile") and case.frames:
         return None
+    what = f"{gib(pinned[1] / GIB)}" if "memory" in pinned[0] else f"{pinned[1]:,.0f} blocks"
     return found(
         case, "kv-cache-memory-oversized", "certain" if case.phase not in (None, "weights") else "likely", 45,
-        f"The KV cache was pinned to {gib(pinned / GIB)}, which skips the engine's own sizing, and nothing "
-        f"was left for what "
-        f"comes after it. {failure.story}".strip(),
+        f"The KV cache was pinned to {what}, which skips the engine's own sizing, and nothing was left for "
+        f"what comes after it. {failure.story}".strip(),
         "A pinned pool is allocated as given: activation peak, graphs and workspaces are not subtracted.",
         fixes=_fixes(case, pinned, failure), refuted=not_these(case, failure),
         contributing=shared_with(failure),
@@ -44,18 +44,18 @@ def test(case: Case) -> Finding | None:
     )  # fmt: skip
 
 
-def _pinned(case: Case) -> float | None:
-    return next((n for n in map(case.deployment.launch.number, _NAMES) if n), None)
+def _pinned(case: Case) -> tuple[str, float] | None:
+    """The setting that pins the pool, and its value; from 0.20.1 overridden blocks pass the check first."""
+    known = ((name, case.deployment.launch.number(name)) for name in _NAMES)
+    return next(((name, value) for name, value in known if value), None)
 
 
-def _fixes(case: Case, pinned: float, failure: Oom) -> Iterator[Change]:
-    yield advice("leave --kv-cache-memory out and let the engine size the pool", gpu_memory_utilization=0.9)
-    after = [k.value for k in (_seen(case, "peak_activation_gib"), _seen(case, "graphs_gib")) if k is not None]
-    less = sum(after) * GIB if after else max(2 * (failure.tried or 0), 2 * GIB)
-    smaller = int((pinned - less) // (1 << 20)) << 20
-    if smaller > 0:
+def _fixes(case: Case, pinned: tuple[str, float], failure: Oom) -> Iterator[Change]:
+    name, value = pinned
+    yield advice(f"leave --{name.replace('_', '-')} out; the engine sizes the pool", gpu_memory_utilization=0.9)
+    shown = [figure(case, after) for after in ("peak_activation_gib", "graphs_gib")]
+    after = sum(one.value for one in shown if one is not None) * GIB
+    less = after or max(2 * (failure.tried or 0), 2 * GIB)
+    smaller = int((value - less) // (1 << 20)) << 20
+    if "memory" in name and smaller > 0:
         yield advice("a pinned pool that leaves room for what comes after it", kv_cache_memory=smaller)
-
-
-def _seen(case: Case, name: str) -> Known | None:
-    return figure(case, name)

@@ -50,8 +50,7 @@ def test(case: Case) -> Finding | None:
         "Capture of full graphs ran past the last state block: this release has no guard for more sequences "
         "than blocks.",
         "Full graphs are captured for up to max_num_seqs sequences, each with a state block of its own; the "
-        "driver's "
-        "message about the kernel image is a consequence of the bad index.",
+        "driver's message about the kernel image is a consequence of the bad index.",
         lines=["Capturing CUDA ?graph"], fixes=_fixes(case, None), refuted=_refuted(), phase="graph_capture",
     )  # fmt: skip
 

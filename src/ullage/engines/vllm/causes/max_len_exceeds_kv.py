@@ -21,7 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ullage.core.finding import Case, Change, Finding, Refuted
+from ullage.core.finding import Case, Change, Finding, Prediction, Refuted
+from ullage.core.units import GIB
 from ullage.engines.vllm.causes._budget import Terms, fit, no_fit, terms
 from ullage.engines.vllm.causes._case import between, checked, figure, found, gib, starts
 
@@ -89,14 +90,24 @@ def _explanation(case: Case, known: Terms, seen: dict[str, float]) -> str:
 def _fixes(case: Case, known: Terms, seen: dict[str, float]) -> Iterator[Change]:
     best = longest(case, seen)
     if best:
-        yield checked(
-            case, {"max_model_len": best}, "the longest limit that fits this pool", certainty="certain"
-        )
+        yield _shorter(case, best, seen)
     yield from starts(_larger_share(case, known, seen))
     if case.deployment.launch.text("kv_cache_dtype") in (None, "auto") and between(
         case, "0.6.0", None, unknown=True
     ):
         yield checked(case, {"kv_cache_dtype": "fp8"}, "half the bytes a token", certainty="possible")
+
+
+def _shorter(case: Case, best: int, seen: dict[str, float]) -> Change:
+    """The longest limit that fits; where the engine's message names it, its own word is the prediction."""
+    change = checked(
+        case, {"max_model_len": best}, "the longest limit that fits this pool", certainty="certain"
+    )
+    if not {"estimate", "tokens"} & set(seen) or (change.predicted and change.predicted.verdict == "starts"):
+        return change
+    pool = int(seen["available"] * GIB) if "available" in seen else None
+    said = Prediction("starts", best, pool, "as the engine's own message says")
+    return Change(change.change, change.why, said, change.certainty)
 
 
 def _larger_share(case: Case, known: Terms, seen: dict[str, float]) -> list[Change]:

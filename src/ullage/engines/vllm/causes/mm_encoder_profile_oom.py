@@ -38,8 +38,7 @@ def test(case: Case) -> Finding | None:
         f"The profile runs the largest allowed image, video or audio through its encoder and runs out of "
         f"memory.{asked}",
         f"{failure.story} The size follows from the input limit and the attention back end of the tower, not "
-        f"from the "
-        f"share, the length or the number of sequences.".strip(),
+        f"from the share, the length or the number of sequences.".strip(),
         lines=["Encoder cache will be initialized"], fixes=_fixes(case), phase="profile",
         refuted=[*_refuted(failure), *not_these(case, failure)], contributing=shared_with(failure),
     )  # fmt: skip

@@ -34,11 +34,11 @@ def test(case: Case) -> Finding | None:
     return found(
         case, "moe-workspace-profile-oom", "certain" if where == "workspace" else "likely",
         30 if where == "workspace" else 15,
-        f"The workspace of the sparse layers for a batch of {tokens:,} tokens does not fit beside the weights. "
-        f"{failure.story}".strip(),
+        f"The workspace of the sparse layers for a batch of {tokens:,} tokens does not fit beside the "
+        f"weights. {failure.story}".strip(),
         f"It grows with "
-        f"max_num_batched_tokens{f'; the expert rows of one buffer are {gib(rows)}' if rows else ''}. "
-        f"The pool is sized only after this pass, so gpu_memory_utilization does not matter here.",
+        f"max_num_batched_tokens{f'; the expert rows of one buffer are {gib(rows)}' if rows else ''}. The "
+        f"pool is sized only after this pass, so gpu_memory_utilization does not matter here.",
         shown=["weights_gib"], refuted=not_these(case, failure), contributing=shared_with(failure),
         phase="profile",
         fixes=[

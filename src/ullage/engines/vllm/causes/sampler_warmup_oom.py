@@ -86,8 +86,7 @@ def _summary(requests: int, buffer: int | None, failure: Oom) -> str:
     one = f" One buffer of them is {mib(buffer)}." if buffer else ""
     return (
         f"The sampler warm-up handles {requests:,} sequences over the whole vocabulary at once, and its "
-        f"buffers do not fit "
-        f"beside pool and graphs.{one} {failure.story}".strip()
+        f"buffers do not fit beside pool and graphs.{one} {failure.story}".strip()
     )
 
 

@@ -45,8 +45,7 @@ def test(case: Case) -> Finding | None:
     return found(
         case, "spec-decode-memory", "certain" if rows >= _CERTAIN_ROWS else "likely", 35,
         f"{sequences} sequences with {depth} draft tokens each make a verify pass of {rows:,} rows, whose "
-        f"buffers do not fit."
-        f"{logits} {failure.story}".strip(),
+        f"buffers do not fit.{logits} {failure.story}".strip(),
         "Buffers and graph shapes of speculative decoding grow with max_num_seqs x (1 + "
         "num_speculative_tokens).",
         lines=["speculative_config"], refuted=not_these(case, failure), contributing=shared_with(failure),

@@ -32,11 +32,10 @@ def test(case: Case) -> Finding | None:
         return None
     return found(
         case, "unified-memory-accounting", "certain", 35,
-        f"CPU and GPU share this memory: the host has {gib(seen['free'])} available, {gib(missing)} less than "
-        f"gpu_memory_utilization={seen['share']:g} asks for.",
+        f"CPU and GPU share this memory: the host has {gib(seen['free'])} available, {gib(missing)} less "
+        f"than gpu_memory_utilization={seen['share']:g} asks for.",
         f"{seen['share']:g} x {seen['total']:g} = {gib(seen['requested'])} must be available on the host. A "
-        f"gap of "
-        f"{missing / seen['total']:.1%} is within what page cache, swap and host processes change between "
-        f"boots.",
+        f"gap of {missing / seen['total']:.1%} is within what page cache, swap and host processes change "
+        f"between boots.",
         shown=["free_at_start_gib"], fixes=check.fixes(case, seen), refuted=check.refuted(seen), phase="init",
     )  # fmt: skip

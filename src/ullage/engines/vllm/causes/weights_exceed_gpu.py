@@ -24,7 +24,7 @@ from ullage.core.finding import Case, Change, Finding, How, Refuted
 from ullage.core.units import GIB
 from ullage.engines.vllm.causes._budget import weights_of_ledger
 from ullage.engines.vllm.causes._case import advice, figure, found, gib, says, size
-from ullage.engines.vllm.causes._oom import Oom, not_these, oom, place, shared_with
+from ullage.engines.vllm.causes._oom import Oom, crowded, not_these, oom, place, shared_with
 
 _PHRASE = r"Failed to load model - not enough GPU memory"
 
@@ -54,6 +54,10 @@ def _sureness(case: Case, failure: Oom, where: str) -> tuple[How, int]:
     computed = weights_of_ledger(case)
     if computed is not None and failure.total and computed * GIB > 0.97 * failure.total:
         return "certain", 35
+    if crowded(failure):
+        return "possible", 15
+    if case.deployment.launch.number("cpu_offload_gb"):
+        return "likely", 20
     if case.frames or says(case, _PHRASE, anywhere=True):
         return "certain", 20
     return "likely", 15

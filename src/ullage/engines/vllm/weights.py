@@ -1,0 +1,82 @@
+"""Weights and non-torch memory of one rank: as printed, else by the checkpoint's bytes."""
+
+from __future__ import annotations
+
+import re
+
+from msgspec.structs import replace
+
+from ullage.core.deployment import Deployment
+from ullage.core.model import Model
+from ullage.core.units import GIB, Band
+from ullage.engines.vllm import peak
+from ullage.engines.vllm.readings import Term, read
+from ullage.engines.vllm.settings import Settings
+
+
+def weights_terms(deployment: Deployment, s: Settings, rank: str | None) -> tuple[Term | None, Term | None]:
+    """(weights, non-torch memory). From 0.27.0 the engine reads both together from the driver ("consumed")."""
+    weights = read(deployment, "weights_gib", "weights", "weights", rank)
+    other = read(deployment, "non_torch_gib", "profile", "non-torch", rank)
+    consumed = read(deployment, "consumed_gib", "weights", "weights and non-torch", rank)
+    if consumed is not None and (weights is None or other is None):
+        if weights is None:
+            return replace(consumed, name="weights and non-torch"), _zero_other(consumed)
+        band = Band(
+            consumed.band.value - weights.band.value, consumed.band.low - weights.band.high,
+            consumed.band.high - weights.band.low,
+        )  # fmt: skip
+        return weights, Term("profile", "non-torch", band, "observed", consumed.source)
+    if weights is None:
+        weights = weights_estimate(deployment, s)
+    if other is None:
+        nvlink = deployment.machine.nvlink if deployment.machine else None
+        other = Term("profile", "non-torch", peak.non_torch(s, nvlink), "estimated", "public logs")
+    return weights, other
+
+
+def _zero_other(consumed: Term) -> Term:
+    return Term("profile", "non-torch", Band(0.0, 0.0, 0.0), "observed", consumed.source)
+
+
+def weights_estimate(deployment: Deployment, s: Settings) -> Term | None:
+    """Weights of a rank where no line shows them: bytes of the checkpoint / (tp x pp), with what ranks
+    repeat."""
+    model = deployment.model
+    size = weight_bytes(model, deployment, s) if model is not None else None
+    if model is None or size is None:
+        return None
+    ranks = s.cache.tp * s.cache.pp
+    share = size.scaled(1 / ranks)
+    offloaded = (deployment.launch.number("cpu_offload_gb") or 0.0) * GIB
+    repeated = 1.03 if ranks == 1 else 1.12
+    if ranks > 1 and "fp4" in f"{model.quantization} {model.id}".lower():
+        repeated = 1.35  # MXFP4 and NVFP4 experts are padded to the kernel's multiples
+    band = Band(
+        max(0.0, share.value + 0.03 * GIB - offloaded), max(0.0, share.low * 0.97 - 1.1 * offloaded),
+        max(0.0, share.high * repeated + 0.2 * GIB - 0.9 * offloaded),
+    )  # fmt: skip
+    return Term("weights", "weights", band, "estimated", f"checkpoint of {size.value / GIB:.2f} GiB / {ranks}")
+
+
+#: bits a weight in checkpoints whose names say so; some layers always stay in 16 bits
+_BITS = (
+    (r"nvfp4|mxfp4|fp4|int4|4bit|w4a16|w4a4|awq|gptq|q4", 4.5, 6.5),
+    (r"fp8|int8|w8a8|w8a16|8bit|q8", 8.0, 10.0),
+)
+
+
+def weight_bytes(model: Model, deployment: Deployment, s: Settings) -> Band | None:
+    """Bytes of all weights once loaded: the checkpoint's, unless the launch or the name says another format."""
+    size, count = model.checkpoint_bytes, model.parameters
+    if s.cache.model_dtype == "float32" and count:
+        return Band(4.0 * count, 4.0 * count, 4.0 * count)
+    asked = deployment.launch.text("quantization") or ""
+    for pattern, low, high in _BITS:
+        if count and re.search(pattern, f"{deployment.launch.model or model.id} {asked}", re.IGNORECASE):
+            if size and size * 8 <= 1.15 * high * count:
+                break  # the checkpoint itself is in this format
+            return Band(count * (low + high) / 16, count * low / 8, count * high / 8)
+    if size:
+        return Band(size, size, size)
+    return Band(2.0 * count, 2.0 * count, 2.0 * count) if count else None

@@ -1,0 +1,175 @@
+"""What a checkpoint holds: groups of like tensors, from a config.json or from safetensors headers.
+
+``facts`` are what config.json does not say: norms, router, scales, weight_shape (dtypes); redundant_head,
+own_embedding, no_head, mtp_embedding, mtp_head_quantised (true or false); extra_norms (a number); gguf (a mix).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import prod
+
+from ullage.core.model import Checkpoint, Model, TensorGroup
+from ullage.models import decoder, heads, hybrid, latent, towers
+from ullage.models.builder import Builder, Source
+from ullage.models.fields import Fields, text_fields
+from ullage.models.headers import Tensor
+from ullage.models.parts import part_of
+from ullage.models.stored import filled, size_of, storage
+
+Family = Callable[[Builder], None]
+
+
+def _qwen3_5(b: Builder) -> None:
+    hybrid.gated_delta(b, "model.language_model.")
+    towers.qwen_vision(b, "model.visual")
+
+
+def _llama4(b: Builder) -> None:
+    decoder.llama4(b)
+    towers.llama4_vision(b)
+
+
+def _gemma4(b: Builder) -> None:
+    decoder.gemma4(b)
+    towers.gemma4_vision(b)
+
+
+#: by model type: of the whole model first, of its text part then
+FAMILIES: dict[str, Family] = {
+    **dict.fromkeys(
+        ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "mixtral", "qwen2_moe", "qwen3_moe",
+         "glm4_moe", "minimax_m2", "gpt_oss", "granite", "phi", "smollm3", "internlm2", "olmo2", "glm4", "mimo"),
+        decoder.causal,
+    ),
+    **dict.fromkeys(
+        ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "glm4_moe_lite"), latent.latent
+    ),
+    **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe"), towers.qwen3_vl),
+    **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), _qwen3_5),
+    **dict.fromkeys(("llava", "llava_next"), towers.llava),
+    "phi3": decoder.phi3, "opt": decoder.opt, "llama4": _llama4, "gemma4": _gemma4, "gemma3": towers.gemma3,
+    "kimi_k25": towers.kimi_k25, "kimi_vl": towers.kimi_vl, "qwen2_5_vl": towers.qwen2_5_vl,
+    "qwen2_vl": towers.qwen2_vl, "mistral3": towers.mistral3, "qwen3_next": hybrid.gated_delta,
+    "nemotron_h": hybrid.nemotron_h, "granitemoehybrid": hybrid.granite_hybrid,
+    "kimi_linear": hybrid.kimi_linear, "lfm2": hybrid.lfm2,
+}  # fmt: skip
+_DRAFTS: dict[str, Family] = {
+    "LlamaForCausalLMEagle3": heads.eagle3, "Eagle3Speculator": heads.eagle3,
+    "Eagle3DeepseekV2ForCausalLM": heads.eagle3, "Eagle3MlaForCausalLM": heads.eagle3,
+    "LlamaForCausalLMEagle": heads.eagle, "Eagle3LlamaForCausalLM": heads.eagle3,
+}  # fmt: skip
+#: types whose tensors the plain decoder gives only roughly, or not at all
+_UNLIKE = {"deepseek_v4", "kimi_k3", "minimax_m3", "gemma3n", "mimo_v2_flash", "jamba", "glm5_next", "falcon_h1"}
+
+
+def groups(
+    config: Mapping[str, object],
+    facts: Mapping[str, object] | None = None,
+    *,
+    side: Mapping[str, object] | None = None,
+    source: str = "config.json",
+) -> tuple[TensorGroup, ...]:
+    """The tensors of a checkpoint with this config.json; () where its type is not known.
+
+    ``side`` is ModelOpt's hf_quant_config.json. Raises InputError where a value is of the wrong kind.
+    """
+    from ullage.models.config import class_defaults
+
+    top = Fields(config, source)
+    text = text_fields(top)
+    own, kind = top.text("model_type") or "", text.text("model_type") or top.text("model_type") or ""
+    text.defaults = class_defaults(kind, own)
+    family = _family(top, own, kind)
+    if family is None:
+        return ()
+    known = dict(facts or {})
+    beside = Fields(side, f"{source}: hf_quant_config.json") if side is not None else None
+    builder = Builder(Source(top, text, known, kind, storage(top, text, beside, known)))
+    family(builder)
+    return tuple(group for group in builder.found if group.shape == () or prod(group.shape))
+
+
+def _family(top: Fields, own: str, kind: str) -> Family | None:
+    for name in top.texts("architectures") or []:
+        if name in _DRAFTS:
+            return _DRAFTS[name]
+    return FAMILIES.get(own) or FAMILIES.get(kind)
+
+
+def of_model(model: Model) -> tuple[TensorGroup, ...]:
+    """The groups of a model: those of its headers where they were read, else what its config implies."""
+    found = model.checkpoint
+    if found is None:
+        return ()
+    return found.tensors or groups(found.config, found.facts, side=_side(found), source=model.source)
+
+
+def _side(checkpoint: Checkpoint) -> Mapping[str, object] | None:
+    side = checkpoint.facts.get("side")
+    return side if isinstance(side, Mapping) else None
+
+
+def count(group: TensorGroup) -> int:
+    """Tensors of a group."""
+    return max(1, len(group.layers)) * max(1, group.experts)
+
+
+def num_bytes(group: TensorGroup) -> int:
+    """Bytes of the whole group, as stored."""
+    return count(group) * size_of(group.dtype, prod(group.shape))
+
+
+def tensors(found: Iterable[TensorGroup]) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """Every tensor by itself: (name, dtype, shape)."""
+    for group in found:
+        for layer in group.layers or (0,):
+            for expert in range(max(1, group.experts)):
+                yield _named(group, layer, expert), group.dtype, group.shape
+
+
+def _named(group: TensorGroup, layer: int, expert: int) -> str:
+    if group.layers:
+        return filled(group.name, layer, expert)
+    return group.name.replace("{}", str(expert), 1) if group.experts else group.name
+
+
+# --- from headers -------------------------------------------------------------------------------------------
+
+_NUMBERED = re.compile(r"(?<=\.)(\d+)(?=\.)")
+_EXPERT = re.compile(r"\.experts\.(\d+)\.")
+_LAYERED = re.compile(r"(?:^|\.)(?:layers|blocks|h|block|layer|blk|deepstack_merger_list)\.(\d+)\.")
+
+
+def groups_of_headers(headers: Iterable[tuple[str, Tensor]]) -> tuple[TensorGroup, ...]:
+    """The same groups, from the names, types and shapes of real tensors."""
+    found: dict[tuple[str, str, tuple[int, ...]], dict[int, int]] = {}
+    for name, tensor in headers:
+        pattern, layer = _pattern(name)
+        layers = found.setdefault((pattern, tensor.dtype, tensor.shape), {})
+        layers[layer] = layers.get(layer, 0) + 1
+    return tuple(group for key, layers in found.items() for group in _of_layers(key, layers))
+
+
+def _pattern(name: str) -> tuple[str, int]:
+    """("model.layers.{}.mlp.experts.{}.w1.weight", 3): the layer's number, -1 for none."""
+    layer, found = -1, _LAYERED.search(name)
+    if found:
+        layer = int(found[1][:6])
+        name = f"{name[: found.start(1)]}{{}}{name[found.end(1) :]}"
+    expert = _EXPERT.search(name)
+    return (f"{name[: expert.start(1)]}{{}}{name[expert.end(1) :]}" if expert else name), layer
+
+
+def _of_layers(key: tuple[str, str, tuple[int, ...]], layers: dict[int, int]) -> Iterator[TensorGroup]:
+    pattern, dtype, shape = key
+    part = part_of(pattern)
+    expert = ".experts.{}." in pattern
+    by_count: dict[int, list[int]] = {}
+    for layer, number in layers.items():
+        by_count.setdefault(number, []).append(layer)
+    stacked = part.part == "experts" and not expert and len(shape) > 1
+    for number, numbers in by_count.items():
+        kept = () if numbers == [-1] else tuple(sorted(numbers))
+        yield TensorGroup(pattern, dtype, shape, part.part, part.split, kept, number if expert else 0, stacked)
