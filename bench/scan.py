@@ -11,6 +11,7 @@ the ratio is above 1.5 or ullage's memory above 200 MB.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -125,13 +126,22 @@ def timed(command: list[str]) -> tuple[float, int, str]:
     return time.perf_counter() - began, usage.ru_maxrss // 1024, out.decode(errors="replace").strip()
 
 
+def said(output: str) -> str:
+    """What ullage found, in a few words: both logs must give the same."""
+    try:
+        answer = json.loads(output)
+    except ValueError:
+        return output.partition("\n")[0]
+    return ", ".join(str(answer.get(key)) for key in ("outcome", "phase", "cause", "certainty"))
+
+
 def compare(log: Path, wanted: Path, ours: list[str], rounds: int) -> bool:
     rg = ["rg", "-c", "-F", "-f", str(wanted), str(log)]
     runs = [(timed(rg), timed(ours)) for _ in range(rounds)]
     theirs, mine = min(r[0][0] for r in runs), min(r[1][0] for r in runs)
     memory = max(r[1][1] for r in runs)
     print(f"{log.name}: rg {theirs:.2f} s, ullage {mine:.2f} s = {mine / theirs:.2f} x, {memory} MiB")
-    print(f"  {runs[0][1][2].splitlines()[0] if runs[0][1][2] else ''}")
+    print(f"  {said(runs[0][1][2])}")
     return mine / theirs <= GOAL_RATIO and memory < GOAL_MIB
 
 

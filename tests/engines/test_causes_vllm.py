@@ -233,6 +233,8 @@ def test_unified_memory_misses_by_little_or_by_much(free: float, share: float, e
     ("serving", ("v1/engine/core.py:run_busy_loop", "v1/worker/gpu_model_runner.py:execute_model", "v1/sample/sampler.py:forward"), "runtime-oom"),
     ("serving", ("v1/engine/core.py:run_busy_loop", "layers/mla_attention.py:_compute_prefill_context"), "prefill-peak-not-profiled"),
     ("init", ("v1/worker/gpu_worker.py:init_device",), "free-memory-below-request"),
+    ("kv_pool", ("v1/worker/gpu_model_runner.py:initialize_kv_cache", "v1/attention/backends/flashinfer.py:_get_workspace_buffer"), "attention-workspace-oom"),
+    ("profile", ("v1/worker/gpu_model_runner.py:profile_run", "model_executor/models/mllama_vision.py:forward"), "mm-encoder-profile-oom"),
 ])  # fmt: skip
 def test_an_allocation_fails_for_the_place_where_it_fails(
     phase: Phase, frames: tuple[str, ...], expected: str
@@ -275,6 +277,12 @@ def test_a_pinned_pool_sleep_mode_and_depth_outrank_the_place() -> None:
     assert cause_of(deep) == "spec-decode-memory"
     shallow = case(OOM, phase="graph_capture", settings={"speculative_config": {"num_speculative_tokens": 1}})
     assert cause_of(shallow) == "graph-capture-oom"
+
+
+def test_waking_from_sleep_fails_in_the_allocator_of_sleep_mode() -> None:
+    text = "RuntimeError: CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:163"
+    frames = ("v1/worker/gpu_worker.py:wake_up", "device_allocator/cumem.py:create_and_map")
+    assert cause_of(case(text, phase="serving", frames=frames)) == "sleep-mode-accounting"
 
 
 def test_a_neighbour_on_the_card_is_named() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import resource
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -48,6 +49,17 @@ def test_a_whole_founding_log() -> None:
     assert first is not None
     assert last is not None
     assert last - first == 617
+
+
+def test_a_founding_log_cut_at_every_byte() -> None:
+    whole = [line for line in lines_of(FOUNDING) if not line.trace]
+    for cut in range(len(FOUNDING)):
+        finished = FOUNDING[:cut].count("\n")
+        part = [line for line in lines_of(FOUNDING[:cut]) if line.source.line <= finished]
+        expected = [line for line in whole if line.source.line <= finished]
+        assert [line for line in part if not line.text.startswith("Scheduler hit")] == expected
+        for line in lines_of(FOUNDING[cut:]):
+            assert line.trace is None or line.trace.exception in ("", "RuntimeError", "Error")
 
 
 @pytest.mark.parametrize(
@@ -173,6 +185,21 @@ def test_a_traceback_that_never_ends_is_let_go() -> None:
         f"[2026-02-10 10:00:00 TP{i}] x: Traceback (most recent call last):\n" for i in range(3_000)
     )
     assert len(lines_of(nested)) == 3_000
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [" ", "(", "(A ", "(a  ", "[", "[20", "{", '{"log":', "a.", "A", "-", "\r", "\x1b[", "\x1b]", "\x1bP", "| ", "0", ": ", "Traceback (most recent call last):", 'File "', "\\", "\xff", "[2026-02-10 10:00:00] ", "Error", "a pid=", "1:", " \t", "+ ", "x:1:1 [1] "],
+)  # fmt: skip
+def test_no_unit_repeated_takes_long(unit: str) -> None:
+    began = time.process_time()
+    for text in (
+        unit * (60_000 // len(unit)),
+        "(a" + unit * (60_000 // len(unit)),
+        "[2026-02-10 10:00:00 TP0] " + unit * 5_000,
+    ):
+        lines_of(text)
+    assert time.process_time() - began < 2
 
 
 def test_a_log_of_another_program() -> None:

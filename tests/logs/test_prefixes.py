@@ -85,6 +85,7 @@ def test_each_pattern_begins_with_one_of_its_first_characters(name: str) -> None
         ("(VllmWorker rank=3 pid=9) INFO 01-01 00:00:00 [a.py:1] x", Rank(tp=3, process="VllmWorker rank=3", pid=9)),
         ("(VllmWorker PP0_TP1 pid=9) INFO 01-01 00:00:00 [a.py:1] x", Rank(pp=0, tp=1, process="VllmWorker PP0_TP1", pid=9)),
         ("\x1b[1;36m(EngineCore_DP0 pid=9)\x1b[0;0m INFO 01-01 00:00:00 [a.py:1] x", Rank(dp=0, process="EngineCore_DP0", pid=9)),
+        ("[1;36m(EngineCore_DP0 pid=9)[0;0m INFO 01-01 00:00:00 [a.py:1] x", Rank(dp=0, process="EngineCore_DP0", pid=9)),
         ("(APIServer pid=9) INFO:     x", Rank(process="APIServer", pid=9)),
         ("INFO 01-01 00:00:00 worker.py:267] x", Rank()),
         ("my own prefix", None),

@@ -32,11 +32,11 @@ CRASH = (
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousandth of the real sizes."""
-    monkeypatch.setattr(scan, "WHOLE_BYTES", 400 << 10)
-    monkeypatch.setattr(scan, "EVERY_LINE_BYTES", 4 << 10)
-    monkeypatch.setattr(scan, "HEAD_BYTES", 40 << 10)
-    monkeypatch.setattr(scan, "TAIL_BYTES", 4 << 10)
-    monkeypatch.setattr(scan, "MIDDLE_BYTES", 32 << 10)
+    monkeypatch.setattr(scan, "WHOLE", 400 << 10)
+    monkeypatch.setattr(scan, "EVERY_LINE", 4 << 10)
+    monkeypatch.setattr(scan, "HEAD", 40 << 10)
+    monkeypatch.setattr(scan, "TAIL", 4 << 10)
+    monkeypatch.setattr(scan, "MIDDLE", 32 << 10)
 
 
 def through(data: bytes, *, step: int = 10_000) -> tuple[dict[int, bytes], Scan]:
@@ -126,7 +126,7 @@ def test_many_tracebacks_are_bounded_and_said() -> None:
 
 @pytest.mark.usefixtures("small", "engine")
 def test_vllm_tracebacks_with_heads_come_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "MIDDLE_BYTES", 128 << 10)
+    monkeypatch.setattr(scan, "MIDDLE", 128 << 10)
     head = b"(Worker_TP%d pid=7) ERROR 02-01 10:00:00 [multiproc_executor.py:949] "
     stats = b"(APIServer pid=1) INFO 02-01 10:00:00 [loggers.py:1] Engine 000: Avg prompt throughput: 1.0 tokens/s, Running: 1 reqs\n"
     crash = b"".join(head % (i % 8) + line + b"\n" for line in CRASH.splitlines()[1:-1] for i in range(8))
@@ -148,6 +148,12 @@ def test_routine_lines_of_a_longer_log_are_thinned() -> None:
     assert 12_002 in found
     assert len(found) < 3_000
     assert all(number in found for number in range(1, 2_400))
+
+
+def test_short_lines_are_bounded_too() -> None:
+    found, whole = through(b"a\n" * 2_000_000, step=262_144)
+    assert whole.num_lines == 2_000_000
+    assert len(found) < 700_000
 
 
 def test_routine_runs_are_whole_lines() -> None:

@@ -8,6 +8,7 @@ Only the two functions are the release's own code; what they read is pretended. 
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -103,10 +104,8 @@ def graphs(root: Path) -> list[list[Any]]:
             "CompilationMode": MagicMock(), "CompilationLevel": MagicMock(),
         }  # fmt: skip
         function = lifted(root, "_set_cudagraph_sizes", scope)
-        for seqs in SEQS:
-            for spec in SPEC:
-                for limit in LIMITS:
-                    rows.append([family, seqs, spec, limit, asked(function, seqs, spec, limit)])
+        questions = itertools.product(SEQS, SPEC, LIMITS)
+        rows += [[family, *question, asked(function, *question)] for question in questions]
     return rows
 
 

@@ -18,7 +18,8 @@ from ullage.engines.runtime.changes import INPUTS, changed
 _NAMES = frozenset({
     "host", "port", "nccl_port", "dist_init_addr", "log_level", "log_level_http", "log_requests", "random_seed",
     "seed", "api_key", "served_model_name", "watchdog_timeout", "download_dir", "show_time_cost", "model_tag",
-    "uvicorn_access_log_exclude_prefixes", "trust_remote_code", "model_path", "model", "file_storage_path", "crash_dump_folder", "warmups", "admin_api_key",
+    "uvicorn_access_log_exclude_prefixes", "trust_remote_code",
+    "file_storage_path", "crash_dump_folder", "warmups", "admin_api_key",
 })  # fmt: skip
 #: A difference of the pool below this share of it is too small to matter.
 SMALL = 0.01

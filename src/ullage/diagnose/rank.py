@@ -18,6 +18,8 @@ _VICTIM = re.compile(
 )
 #: Within this many seconds of the first failure another rank's failure may be the one that came first.
 WINDOW_S = 60.0
+#: A stage without progress for so long hangs, while other lines still come; loading and compiling may be slow.
+SILENT_S, SLOW_S = 900.0, 5400.0
 #: After so many statistics lines a server has survived its failure.
 SURVIVED = 3
 
@@ -45,9 +47,20 @@ def judge(run: Run) -> Verdict:
         return Verdict("hang" if hang else "crashed", at, None, tuple(failures))
     if run.ready is not None:
         return Verdict("started", "serving", None)
+    if _silent(run):
+        return Verdict("hang", run.reached, None)
     if run.reached in ("kv_pool", "graph_capture", "warmup", "serving"):
         return Verdict("started", run.reached, None)
     return Verdict("unknown", run.reached, None)
+
+
+def _silent(run: Run) -> bool:
+    """True if the log goes on (polls, waiting messages) long after the last sign of progress of an open stage."""
+    progress = max((e.time for e in run.events if e.phase and e.time is not None), default=None)
+    last = max((line.time for line in run.last if line.time is not None), default=None)
+    if progress is None or last is None or run.reached is None:
+        return False
+    return last - progress > (SLOW_S if run.reached in ("weights", "profile") else SILENT_S)
 
 
 def _counting(run: Run) -> list[Failure]:

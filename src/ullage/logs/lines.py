@@ -15,8 +15,9 @@ from typing import BinaryIO
 from ullage.core.run import Line
 from ullage.core.run import Source as Place
 from ullage.logs.join import Joiner
+from ullage.logs.neighbourhoods import Block
 from ullage.logs.prefixes import NOBODY, Peeler, Piece
-from ullage.logs.scan import HALF_LINE, MAX_LINE, Block, Scan, shortened
+from ullage.logs.scan import HALF_LINE, MAX_LINE, Scan, shortened
 from ullage.logs.source import Source, open_source
 from ullage.logs.trace import is_bar
 

@@ -19,8 +19,10 @@ from ullage.logs.clock import Clock
 
 MAX_PEELED = 8
 ANSI = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])"
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[ -/]*[0-~]|)"
 )
+#: colour codes whose escape character was lost on the way through a clipboard
+_BARE_COLOUR = re.compile(r"(?<!u001b)\[(?:0;0|0|1|1;\d\d|[39]\d)m")
 #: Ray's mark behind a line that several workers printed
 _REPEATED = re.compile(r" \[repeated \d+x across (?:all nodes|cluster)\].*$")
 _RANKS = re.compile(r"(?:^| )(DP|PP|TP|EP)(\d{1,6})\b")  # not the 1 of "MOE_DP1"
@@ -136,6 +138,8 @@ class Peeler:
         """The messages in ``line``: one, or several where a JSON value holds line breaks."""
         if "\x1b" in line:
             line = ANSI.sub("", line)
+        if "0m" in line:
+            line = _BARE_COLOUR.sub("", line)
         if "[repeated " in line:
             line = _REPEATED.sub("", line)
         groups: dict[str, str] = {}

@@ -9,9 +9,10 @@ from importlib.resources import files
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ullage.core.model import Model
+from ullage.core.model import Checkpoint, Model
 from ullage.core.tables import decode
 from ullage.models.config import from_config
+from ullage.models.variants import gguf_of, quantization_of
 
 #: Endings that change how weights are stored, and nothing of the attention's shape.
 _VARIANT = re.compile(
@@ -38,6 +39,14 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True):
     same_as: str | None = None
     config: dict[str, object] = {}
     side: dict[str, object] | None = None
+
+
+class Beside(Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of checkpoints/, by the name of a row: keys of config.json that bear on the weights alone, laid over
+    the row's, and ``facts`` that config.json does not say (models/tensors)."""
+
+    config: dict[str, object] = {}
+    facts: dict[str, object] = {}
 
 
 def find(model: str) -> Model | None:
@@ -100,15 +109,69 @@ def _config(row: Row, depth: int = 4) -> dict[str, object]:
 
 def _model(row: Row) -> Model:
     model = from_config(_config(row), id=row.id, source=f"catalogue: {row.source}", side=row.side)
-    return replace(model, checkpoint_bytes=row.checkpoint_bytes, parameters=row.parameters)
+    return replace(
+        model,
+        checkpoint_bytes=row.checkpoint_bytes,
+        parameters=row.parameters,
+        checkpoint=_checkpoint(row),
+    )
+
+
+@cache
+def _beside(name: str) -> Beside | None:
+    path = files("ullage.models") / "checkpoints" / f"{name}.toml"
+    return decode(path, Beside) if path.is_file() else None
+
+
+def _checkpoint(row: Row) -> Checkpoint:
+    config, facts = _config(row), {"side": row.side} if row.side else {}
+    chain, depth = [row], 4
+    while chain[-1].same_as and depth and (base := _row(split(chain[-1].same_as)[1].lower())):
+        chain, depth = [*chain, base], depth - 1
+    for member in reversed(chain):
+        beside = _beside(split(member.id)[1].lower())
+        if beside is not None:
+            config, facts = merged(config, beside.config), {**facts, **beside.facts}
+    return Checkpoint(config=config, facts=facts)
+
+
+def merged(base: dict[str, object], over: dict[str, object]) -> dict[str, object]:
+    """``base`` with ``over`` laid on it, object by object."""
+    found = dict(base)
+    for key, value in over.items():
+        below = found.get(key)
+        found[key] = merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return found
+
+
+def _renamed(plain: Checkpoint, name: str, row: Row) -> Checkpoint:
+    """The checkpoint of a variant by its name: the shapes that are known, stored as the name says."""
+    mix, said = gguf_of(name), quantization_of(name, plain.config)
+    if mix is None and said is None:
+        return replace(plain, assumed=split(row.id)[1].lower() != name.lower())
+    facts = {key: plain.facts[key] for key in _SHAPE_FACTS & plain.facts.keys()}
+    config = {key: value for key, value in plain.config.items() if key not in _QUANTIZATION}
+    if isinstance(text := config.get("text_config"), dict):
+        config["text_config"] = {key: value for key, value in text.items() if key not in _QUANTIZATION}
+    if mix is not None:
+        facts["gguf"] = mix
+    elif said:
+        config["quantization_config"] = said
+    return Checkpoint(config=config, facts=facts, assumed=True)
+
+
+_QUANTIZATION = {"quantization_config", "compression_config"}
+_SHAPE_FACTS = {"norms", "router", "redundant_head", "own_embedding", "no_head", "mtp_embedding", "extra_norms"}
 
 
 def _shape_only(row: Row, asked: str, because: str) -> Model:
+    model, name = _model(row), split(asked)[1]
     return replace(
-        _model(row),
+        model,
         id=asked.strip()[-1024:],
         source=f"catalogue: {because}, shape only; quantisation and size of the files unknown",
         quantization=None,
         kv_quantization=None,
         checkpoint_bytes=None,
+        checkpoint=_renamed(model.checkpoint, name, row) if model.checkpoint else None,
     )

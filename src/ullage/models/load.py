@@ -9,10 +9,11 @@ import msgspec
 from msgspec.structs import replace
 
 from ullage.core.errors import InputError
-from ullage.core.model import Model
+from ullage.core.model import Checkpoint, Model, TensorGroup
 from ullage.models.catalogue import find as find_in_catalogue
 from ullage.models.config import from_config as from_config
 from ullage.models.headers import Totals, read_header, totals
+from ullage.models.named import Gathered
 
 #: The largest JSON files that are read: a config.json takes some KB, an index of 208,550 tensors 20 MB.
 MOST_CONFIG_BYTES = 16 << 20
@@ -61,7 +62,9 @@ def from_directory(path: str | Path) -> Model:
         source=str(folder / "config.json"),
         side=_object(side) if side.is_file() else None,
     )
-    found = _weights(folder, 4 if (model.quantization or "").endswith(("gptq 8", "w8a16")) else 8)
+    found, stored = _weights(folder, 4 if (model.quantization or "").endswith(("gptq 8", "w8a16")) else 8)
+    facts = {"side": _object(side)} if side.is_file() else {}
+    model = replace(model, checkpoint=Checkpoint(config, facts, stored))
     return (
         replace(model, checkpoint_bytes=found.checkpoint_bytes, parameters=found.parameters) if found else model
     )
@@ -87,16 +90,19 @@ def _bytes(path: Path, most: int) -> bytes:
         raise InputError(f"cannot be read: {error}", where=str(path)) from error
 
 
-def _weights(folder: Path, packed: int) -> Totals | None:
-    """What the headers of the folder's safetensors files add up to; None where there are no such files."""
-    found = Totals()
+def _weights(folder: Path, packed: int) -> tuple[Totals | None, tuple[TensorGroup, ...]]:
+    """What the headers of the folder's safetensors files add up to, and their tensors in groups; None and ()
+    where there are no such files."""
+    found, gathered = Totals(), Gathered()
     for shard in _shards(folder):
         try:
             with shard.open("rb") as stream:
-                found = found.plus(totals(read_header(stream, str(shard)).items(), packed))
+                header = read_header(stream, str(shard))
         except OSError as error:
             raise InputError(f"cannot be read: {error}", where=str(shard)) from error
-    return found if found.num_tensors else None
+        found = found.plus(totals(header.items(), packed))
+        gathered.add(header.items())
+    return (found, gathered.groups()) if found.num_tensors else (None, ())
 
 
 def _shards(folder: Path) -> Iterator[Path]:

@@ -6,7 +6,6 @@ own_embedding, no_head, mtp_embedding, mtp_head_quantised (true or false); extra
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import prod
 
@@ -14,8 +13,6 @@ from ullage.core.model import Checkpoint, Model, TensorGroup
 from ullage.models import decoder, heads, hybrid, latent, towers
 from ullage.models.builder import Builder, Source
 from ullage.models.fields import Fields, text_fields
-from ullage.models.headers import Tensor
-from ullage.models.parts import part_of
 from ullage.models.stored import filled, size_of, storage
 
 Family = Callable[[Builder], None]
@@ -133,43 +130,3 @@ def _named(group: TensorGroup, layer: int, expert: int) -> str:
     if group.layers:
         return filled(group.name, layer, expert)
     return group.name.replace("{}", str(expert), 1) if group.experts else group.name
-
-
-# --- from headers -------------------------------------------------------------------------------------------
-
-_NUMBERED = re.compile(r"(?<=\.)(\d+)(?=\.)")
-_EXPERT = re.compile(r"\.experts\.(\d+)\.")
-_LAYERED = re.compile(r"(?:^|\.)(?:layers|blocks|h|block|layer|blk|deepstack_merger_list)\.(\d+)\.")
-
-
-def groups_of_headers(headers: Iterable[tuple[str, Tensor]]) -> tuple[TensorGroup, ...]:
-    """The same groups, from the names, types and shapes of real tensors."""
-    found: dict[tuple[str, str, tuple[int, ...]], dict[int, int]] = {}
-    for name, tensor in headers:
-        pattern, layer = _pattern(name)
-        layers = found.setdefault((pattern, tensor.dtype, tensor.shape), {})
-        layers[layer] = layers.get(layer, 0) + 1
-    return tuple(group for key, layers in found.items() for group in _of_layers(key, layers))
-
-
-def _pattern(name: str) -> tuple[str, int]:
-    """("model.layers.{}.mlp.experts.{}.w1.weight", 3): the layer's number, -1 for none."""
-    layer, found = -1, _LAYERED.search(name)
-    if found:
-        layer = int(found[1][:6])
-        name = f"{name[: found.start(1)]}{{}}{name[found.end(1) :]}"
-    expert = _EXPERT.search(name)
-    return (f"{name[: expert.start(1)]}{{}}{name[expert.end(1) :]}" if expert else name), layer
-
-
-def _of_layers(key: tuple[str, str, tuple[int, ...]], layers: dict[int, int]) -> Iterator[TensorGroup]:
-    pattern, dtype, shape = key
-    part = part_of(pattern)
-    expert = ".experts.{}." in pattern
-    by_count: dict[int, list[int]] = {}
-    for layer, number in layers.items():
-        by_count.setdefault(number, []).append(layer)
-    stacked = part.part == "experts" and not expert and len(shape) > 1
-    for number, numbers in by_count.items():
-        kept = () if numbers == [-1] else tuple(sorted(numbers))
-        yield TensorGroup(pattern, dtype, shape, part.part, part.split, kept, number if expert else 0, stacked)

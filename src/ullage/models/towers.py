@@ -37,8 +37,9 @@ def qwen_vision(b: Builder, prefix: str) -> None:
     block.norm("norm2", h, bias=True)
     top, out = b.at(prefix), v.size("out_hidden_size") or Sizes(b.source).hidden
     _merger(top.under("merger"), h, merged, out)
-    taps = v.integers("deepstack_visual_indexes") or []
-    _merger(b.at(f"{prefix}.deepstack_merger_list.{{}}", range(len(taps))), merged, merged, out)
+    listed = v.integers("deepstack_visual_indexes")
+    taps = len(listed) if listed is not None else 3 * b.source.kind.startswith("qwen3_vl")
+    _merger(b.at(f"{prefix}.deepstack_merger_list.{{}}", range(taps)), merged, merged, out)
     top.tensor("patch_embed.proj.weight", (h, v.size("in_channels") or 3, v.size("temporal_patch_size") or 2, patch, patch))
     top.tensor("patch_embed.proj.bias", (h,))
     top.tensor("pos_embed.weight", (v.size("num_position_embeddings") or 2304, h))

@@ -302,6 +302,34 @@ def test_cascades(line: str) -> None:
     assert all(failure.cascade for failure in failures)
 
 
+@pytest.mark.parametrize(
+    ("frames", "phase"),
+    [
+        (["managers/scheduler.py:init_model_worker", "model_executor/model_runner.py:init_torch_distributed",
+          "distributed/parallel_state.py:init_model_parallel_group"], "init"),
+        (["model_executor/model_runner.py:load_model", "models/llama.py:__init__", "layers/linear.py:__init__"], "weights"),
+        (["model_executor/model_runner.py:init_memory_pool", "mem_cache/memory_pool.py:_create_buffers"], "kv_pool"),
+        (["model_executor/model_runner.py:init_attention_backend", "layers/attention/flashinfer_backend.py:__init__"], "kv_pool"),
+        (["model_executor/cuda_graph_runner.py:capture", "models/llama.py:forward", "layers/linear.py:forward"], "graph_capture"),
+        (["layers/attention/triton_backend.py:init_cuda_graph_state", "x.py:empty"], "graph_capture"),
+        (["managers/scheduler.py:event_loop_overlap", "model_executor/cuda_graph_runner.py:replay"], "serving"),
+        (["entrypoints/http_server.py:launch_server", "server_args.py:check_server_args"], "args"),
+    ],
+)  # fmt: skip
+def test_frames_tell_the_phase(frames: list[str], phase: str) -> None:
+    lines = []
+    for frame in frames:
+        file, function = frame.split(":")
+        lines.append(f'  File "/site-packages/sglang/srt/{file}", line 1, in {function}\n    call()\n')
+    text = "[2025-06-01 00:00:00 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
+    assert root(text + "".join(lines) + "RuntimeError: x\n").at == phase
+
+
+def test_a_printed_release() -> None:
+    launch = ENGINE.deployment(run_of("sglang==0.5.7\n" + OF_2026), Hints(version="0.5.1")).launch
+    assert (launch.version, launch.version_source) == ("0.5.7", "log")
+
+
 def test_a_kill_is_a_root() -> None:
     failure = root(
         "RuntimeError: Rank 3 scheduler died during initialization (exit code: -9). If exit code is -9 (SIGKILL), ...\n"

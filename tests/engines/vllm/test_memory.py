@@ -115,6 +115,49 @@ def test_a_changed_share_moves_the_pool_although_ranks_still_show_the_old_one() 
     assert pool.value == pytest.approx((0.95 * 79.19 - 17.13) * GIB)
 
 
+def test_the_rest_of_the_profile_survives_a_change_of_the_share() -> None:
+    readings = {"total_gib": "79.19", "weights_gib": "14.99", "kv_gib": "54.15"}
+    deployment = memory.with_rest(deployed(readings=readings, gpu_memory_utilization=0.9, max_model_len=8192))
+    more = deployment.without("kv_gib").with_args(gpu_memory_utilization=Arg(0.95, "given"))
+    budget = memory.budget(more)
+    assert budget.pool_bytes is not None
+    assert budget.pool_bytes.value == pytest.approx((54.15 + 0.05 * 79.19) * GIB)
+    assert budget.pool_bytes.high - budget.pool_bytes.low < 0.1 * GIB
+
+
+def test_pipeline_stages_take_the_smallest_pool() -> None:
+    # 0.19.0 log: rank PP0 prints 69.8 GiB, the last stage's own terms leave 68.89; 141,079 blocks
+    own = {
+        "PP0": {
+            "weights_gib": "4.26",
+            "peak_activation_gib": "1.10",
+            "non_torch_gib": "0.07",
+            "kv_gib": "69.80",
+        },
+        "PP1": {"weights_gib": "3.28", "peak_activation_gib": "1.05", "non_torch_gib": "0.07"},
+        "PP2": {"weights_gib": "3.28", "peak_activation_gib": "1.05", "non_torch_gib": "0.07"},
+        "PP3": {"weights_gib": "4.26", "peak_activation_gib": "2.01", "non_torch_gib": "0.07"},
+    }
+    ranks = {
+        rank: {name: Reading(name, Measured.parse(text), f"x.log:{rank}") for name, text in figures.items()}
+        for rank, figures in own.items()
+    }
+    base = deployed(
+        pipeline_parallel_size=4,
+        gpu_memory_utilization=0.95,
+        max_model_len=8192,
+        readings={"total_gib": "79.19"},
+    )
+    deployment = Deployment(base.launch, base.model, base.machine,
+                            {**base.readings, **ranks["PP3"], "kv_gib": ranks["PP0"]["kv_gib"]}, ranks)  # fmt: skip
+    budget = memory.budget(deployment)
+    assert budget.pool_bytes is not None
+    assert budget.pool_bytes.value == pytest.approx(68.89 * GIB, rel=1e-3)
+    assert budget.kv_tokens is not None
+    assert budget.kv_tokens.low <= 2_257_264 <= budget.kv_tokens.high
+    assert memory.contradictions(Run("vllm"), deployment) == []
+
+
 def test_from_command_and_gpu_alone_the_band_holds_the_truth() -> None:
     budget = memory.budget(deployed(gpu_memory_utilization=0.95, max_model_len=8192))
     assert budget.pool_bytes is not None

@@ -7,16 +7,15 @@ where nothing was read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from msgspec import Struct
 
-from ullage.core.deployment import Budget, Deployment, Reading, Verdict
-from ullage.core.ledger import Entry, Ledger
+from ullage.core.deployment import Budget, Deployment, Verdict
+from ullage.core.ledger import Entry
 from ullage.core.run import Phase
 from ullage.core.units import GIB, Band
 from ullage.engines.sglang.implied import NOT_MODELLED, bytes_per_token, fraction, modelled
-from ullage.engines.sglang.known import Known, add, known, less, over, rank_readings, times
+from ullage.engines.sglang.known import Known, add, known, less, over, times
+from ullage.engines.sglang.ledgers import ledgers
 from ullage.engines.sglang.pool import POOL, Pool, mm_reserved_bytes, size_pool
 from ullage.engines.sglang.settings import at_least
 from ullage.engines.sglang.slack import at_start, beside_the_pool, total_of
@@ -48,7 +47,10 @@ def budget(deployment: Deployment) -> Budget:
     missing = _missing(base, f)
     if f is None or base.total is None or base.free is None:
         return Budget(
-            missing=missing, rule=RULE, bytes_per_token=bytes_per_token(base), ledgers=ledgers(base, None)
+            missing=missing,
+            rule=RULE,
+            bytes_per_token=bytes_per_token(base),
+            ledgers=ledgers(base, None, (), RULE),
         )
     pool = pool_of(base, f)
     sized = _sized(base, pool)
@@ -59,7 +61,7 @@ def budget(deployment: Deployment) -> Budget:
     return Budget(
         verdict=verdict, fails_at=at, cause=cause, formula=formula(base, f, pool), rule=f"{RULE}; {source}",
         pool_bytes=pool, bytes_per_token=bytes_per_token(base), kv_tokens=tokens,
-        ledgers=ledgers(base, middle), missing=missing, warnings=_warnings(base, middle),
+        ledgers=ledgers(base, middle, entries, RULE), missing=missing, warnings=_warnings(base, middle),
     )  # fmt: skip
 
 
@@ -168,102 +170,3 @@ def _warnings(base: Known, pool: Pool | None) -> tuple[str, ...]:
     if base.model is not None and base.model.architecture in NOT_MODELLED:
         found.append("the pools of DeepSeek-V4 are not modelled: tokens follow from the log alone")
     return tuple(found)
-
-
-# ledgers
-
-
-def ledgers(base: Known, pool: Pool | None) -> tuple[Ledger, ...]:
-    """One ledger a rank: entries + left = what was free before the weights."""
-    made = (_ledger(base, rank, readings, pool) for rank, readings in rank_readings(base.deployment).items())
-    return tuple(ledger for ledger in made if ledger is not None)
-
-
-def _ledger(base: Known, rank: str, readings: dict[str, Reading], pool: Pool | None) -> Ledger | None:
-    total = _bytes(readings, "free_before_weights_gib") or (base.total.value if base.total else None)
-    if total is None:
-        return None
-    weights = _weights(base, readings, total)
-    kept = [*([weights] if weights else []), *_pools(base, readings, pool)]
-    return Ledger(rank, round(total), (*kept, *_later(base, readings, pool)))
-
-
-def _bytes(readings: dict[str, Reading], name: str) -> float | None:
-    found = readings.get(name)
-    return found.value.value * GIB if found is not None else None
-
-
-def _observed(readings: dict[str, Reading], stage: Phase, label: str, name: str) -> Entry | None:
-    found = readings.get(name)
-    if found is None:
-        return None
-    band = found.value.band.scaled(GIB)
-    if band.high < 0:
-        return None  # another process freed more than this stage took
-    return Entry(stage, label, round(band.value), round(band.low), round(band.high), "observed", found.source)
-
-
-def _weights(base: Known, readings: dict[str, Reading], total: float) -> Entry | None:
-    printed = _observed(readings, "weights", "weights", "weights_gib")
-    after = readings.get("free_after_weights_gib")
-    if printed is not None or after is None:
-        return printed or _weights_by_rule(base, total)
-    band = after.value.band.scaled(GIB)
-    return Entry(
-        "weights", "weights", round(total - band.value), round(total - band.high), round(total - band.low),
-        "observed", after.source,
-    )  # fmt: skip
-
-
-def _weights_by_rule(base: Known, total: float) -> Entry | None:
-    if base.free is None or base.total is None:
-        return None
-    used = less(Band(total, total, total), base.free)
-    return Entry(
-        "weights", "weights", round(used.value), max(0, round(used.low)), round(used.high), "estimated",
-        base.free_source,
-    )  # fmt: skip
-
-
-def _pools(base: Known, readings: dict[str, Reading], pool: Pool | None) -> list[Entry]:
-    pairs = (
-        ("K cache", "k_gib"), ("V cache", "v_gib"), ("K cache, windows", "swa_k_gib"),
-        ("V cache, windows", "swa_v_gib"), ("KV cache", "kv_gib"), ("convolution state", "mamba_conv_gib"),
-        ("recurrent state", "mamba_ssm_gib"),
-    )  # fmt: skip
-    halves = "k_gib" in readings and "v_gib" in readings
-    found = [
-        _observed(readings, "kv_pool", label, name)
-        for label, name in pairs
-        if not (halves and name == "kv_gib")
-    ]
-    printed = [entry for entry in found if entry is not None]
-    draft = _all((
-        _observed(readings, "weights", "draft weights", "draft_weights_gib"),
-        _observed(readings, "kv_pool", "draft K cache", "draft_k_gib"),
-        _observed(readings, "kv_pool", "draft V cache", "draft_v_gib"),
-        _observed(readings, "kv_pool", "draft KV cache", "draft_kv_gib"),
-    ))  # fmt: skip
-    if printed or pool is None or pool.tokens <= 0 or "free_after_kv_pool_gib" in readings:
-        return printed + draft
-    rule = [Entry.exact("kv_pool", "KV cache", pool.kv_bytes, RULE)]
-    if pool.state_bytes:
-        rule.append(Entry.exact("kv_pool", "recurrent state", round(pool.state_bytes), RULE))
-    return rule + draft
-
-
-def _all(entries: Iterable[Entry | None]) -> list[Entry]:
-    return [entry for entry in entries if entry is not None]
-
-
-def _later(base: Known, readings: dict[str, Reading], pool: Pool | None) -> list[Entry]:
-    """Tables, workspaces and graphs; the observed size of the graphs instead of its estimate."""
-    if pool is None or pool.tokens <= 0:
-        return [
-            e for e in (_observed(readings, "graph_capture", "CUDA graphs", "graphs_gib"),) if e is not None
-        ]
-    observed = _observed(readings, "graph_capture", "CUDA graphs", "graphs_gib")
-    rules = [entry for entry in free_slack(base, pool) if entry.stage != "serving"]
-    if observed is None:
-        return rules
-    return [entry for entry in rules if entry.stage != "graph_capture"] + [observed]

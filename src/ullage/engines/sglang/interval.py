@@ -35,7 +35,7 @@ def interval(run: Run | None, deployment: Deployment) -> Interval:
     low = 1 - (free - reserved - the least pool) / total; high = 1 - (what must fit beside the pool) / total.
     """
     base = known(deployment)
-    if base.total is None or base.free is None or base.total.value <= 0:
+    if base.total is None or base.free is None or base.total.low < MIB:
         return Interval(FLAG)
     low, low_because = _low(base)
     beside = observed(run, base) or by_rules(base, low)

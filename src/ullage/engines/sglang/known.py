@@ -16,6 +16,7 @@ from ullage.core.model import Model
 from ullage.core.units import GIB, MIB, Band
 from ullage.engines.sglang.defaults import Host, resolved
 from ullage.engines.sglang.settings import Settings, at_least, of_launch
+from ullage.engines.sglang.weights import weights_per_rank
 
 ZERO = Band(0, 0, 0)
 
@@ -104,8 +105,8 @@ def times(a: Band, b: Band) -> Band:
 
 
 def over(a: Band, b: Band) -> Band | None:
-    """a / b; None where b may be zero."""
-    if b.low <= 0:
+    """a / b; None where b may be (next to) nothing."""
+    if b.low < 1e-6:
         return None
     corners = [x / y for x in (a.low, a.high) for y in (b.low, b.high)]
     return Band(a.value / b.value, min(corners), max(corners))
@@ -148,7 +149,7 @@ def _free(base: Known, total: Band | None) -> tuple[Band | None, str]:
     if share is not None and total is not None:
         left = times(total, Band(1 - share.value, 1 - share.high, 1 - share.low))
         return left, base.source("minimum_viable")
-    estimate = weights_estimate(base.model, base.settings)
+    estimate = weights_per_rank(base.model, base.settings)
     if estimate is None or total is None:
         return None, ""
     return less(total, estimate), "checkpoint bytes by the sharding rules, estimated"
@@ -159,19 +160,8 @@ def loads_draft_first(s: Settings) -> bool:
     return s.speculative and at_least(s.release, "0.5.14")
 
 
-def weights_estimate(model: Model | None, s: Settings) -> Band | None:
-    """Bytes of weights on one rank: checkpoint / (tp x pp), and what ranks repeat (estimated).
-
-    Norms, routers, vision towers and MLA's first projections are whole on every rank; observed loads lie
-    between 0.97 and 1.12 of the share, DP attention repeats the attention weights as well.
-    """
-    if model is None or not model.checkpoint_bytes:
-        return None
-    share = model.checkpoint_bytes / (s.tp * s.pp)
-    repeated = 0.35 if s.dp_attention and s.dp > 1 else 0.1
-    return Band(share * (1 + repeated / 3), share * 0.95, share * (1 + repeated) + 0.8 * GIB)
-
-
 def rank_readings(deployment: Deployment) -> dict[str, dict[str, Reading]]:
-    """Each rank's own figures; one nameless rank with the deciding ones where no rank is told apart."""
-    return deployment.by_rank or {"": deployment.readings}
+    """Each rank's own figures; one nameless rank with the deciding ones where no rank is told apart. What the
+    launcher prints (no label) is no rank of its own beside labelled ones."""
+    named = {rank: readings for rank, readings in deployment.by_rank.items() if rank}
+    return named or deployment.by_rank or {"": deployment.readings}

@@ -139,7 +139,8 @@ def graph_sizes(
         sizes = [n for n in (1, 2, 4) if n <= most] + list(range(8, min(most + 1, 256), 8))
         sizes += list(range(256, most + 1, 16))
     else:
-        sizes = [n for n in (1, 2, 4, *range(8, most + 1, 8)) if n <= limit]
+        kept = limit if release is None or release >= Version("0.8.0") else most
+        sizes = [n for n in (1, 2, 4, *range(8, most + 1, 8)) if n <= kept]
     if (release is None or release >= Version("0.20.1")) and limit <= most:
         sizes.append(limit)
     if release is None or release >= Version("0.29.0"):

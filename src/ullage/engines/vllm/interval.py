@@ -29,7 +29,8 @@ def interval(run: Run | None, deployment: Deployment) -> Interval:
     t = terms(deployment, s)
     low, low_because = lower(deployment, s, t)
     high, high_because = upper(deployment, s)
-    return Interval(FLAG, low, high, recommended(low, high, s), low_because, high_because)
+    margin = 0.005 if "free_at_start_gib" in deployment.readings else 0.03
+    return Interval(FLAG, low, high, recommended(low, high, s, margin), low_because, high_because)
 
 
 def needed_bytes(deployment: Deployment, s: Settings, t: Terms) -> tuple[float, str]:
@@ -85,9 +86,9 @@ def upper(deployment: Deployment, s: Settings) -> tuple[float | None, str]:
     return max(0.0, min(1.0, (have - taken) / s.total.value)), text
 
 
-def recommended(low: float | None, high: float | None, s: Settings) -> float | None:
-    """The largest share in steps of 0.01 that keeps half a percent to the upper limit; None where none
-    starts."""
+def recommended(low: float | None, high: float | None, s: Settings, margin: float = 0.005) -> float | None:
+    """The largest share in steps of 0.01 that keeps ``margin`` to the upper limit (half a percent, 3 % where
+    free memory is not known); None where none starts."""
     if low is None:
         return None
     if high is None:
@@ -95,7 +96,7 @@ def recommended(low: float | None, high: float | None, s: Settings) -> float | N
         return default if default > low else None
     if low >= high:
         return None
-    best = math.floor((high - 0.005) * 100) / 100
+    best = math.floor((high - margin) * 100) / 100
     if best > low:
         return round(best, 2)
     return round((low + high) / 2, 4)

@@ -116,7 +116,7 @@ def sized(workers: Sequence[Worker], length: int, cache: Cache, release: Version
     blocks = min(w.budget // block_bytes(w.layout) for w in workers if w.layout and block_bytes(w.layout))
     if cache.num_gpu_blocks_override is not None:
         blocks = cache.num_gpu_blocks_override
-    layout = workers[0].layout
+    layout = next(worker.layout for worker in workers if worker.layout)
     share = CONCURRENCY_BLOCKS.at(release)(layout, cache, length, release)
     concurrency = blocks / share if share else 0.0
     tokens = PRINTED_TOKENS.at(release)(blocks, layout, cache, concurrency, length)

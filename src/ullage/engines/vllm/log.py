@@ -28,6 +28,14 @@ from ullage.logs.runs import RunBuilder
 _ENGINE_INIT = re.compile(r"v1/engine/core\.py:__init__$|engine/(?:llm|async_llm)_engine\.py:__init__$")
 _ALL_STAGES = re.compile(r":_?initialize_kv_caches$")
 _FRAME = re.compile(r'File "(?P<file>[^"]+)"(?:, line \d+)?, in (?P<function>[\w<>]+)')
+#: process names and files in front of a line that no other engine prints
+_PROCESS = re.compile(
+    r"(?:EngineCore|VllmWorker|Worker|A[Pp][Ii]Server|DPCoordinator|RayWorkerWrapper)(?:[_ -]|$)"
+)
+_WHERE = re.compile(
+    r"(?:^|/)(?:core|core_client|async_llm|multiproc_executor|multiproc_worker_utils|ray_executor|executor_base|"
+    r"gpu_worker|cpu_worker|worker_base|gpu_model_runner|kv_cache_utils|shm_broadcast|arg_utils)\.py(?::|$)"
+)
 #: rows that a process prints once a start
 _PROGRESS = frozenset({"weights-begin", "weights-loaded", "kv-available"})
 #: the last release before one that dropped a line: a log with that line is no newer
@@ -52,6 +60,7 @@ class VllmRuns(RunBuilder):
         self.loose: dict[str, list[str]] = {}
         self.releases = Span()
         self.seen: set[str] = set()
+        self.marked = False
 
     def feed(self, line: Line) -> None:
         """As the base; frames that lost their traceback's head, or a line's number, are kept for the failure
@@ -61,6 +70,9 @@ class VllmRuns(RunBuilder):
             if len(kept) < MAX_FRAMES:
                 kept.append(f"{found['file']}:{found['function']}")
         super().feed(line)
+        if not self.marked and (_PROCESS.match(line.rank.process) or _WHERE.search(line.where or "")):
+            self.marked = True
+            self._keep(_mark(line))
 
     def _begins(self, row: LineRow | None, line: Line) -> bool:
         """As the base; but a collector's heading ("OOM-killed") belongs to the log under it."""
@@ -151,6 +163,11 @@ class VllmRuns(RunBuilder):
         if run.version is None and release and self.releases.holds(Version(release)):
             return replace(run, version=release, version_source="inferred")
         return run
+
+
+def _mark(line: Line) -> Note:
+    """A line whose head alone shows whose log it is."""
+    return Note(name="vllm-process", source=line.source, rank=line.rank, time=line.time, text=line.text[:200])
 
 
 def _message(line: Line) -> str:

@@ -10,10 +10,11 @@ from ullage.engines.vllm.infer import infer
 from ullage.engines.vllm.interval import interval, shortage
 from ullage.engines.vllm.peak import beside, graph_bytes, sampler_bytes
 from ullage.engines.vllm.settings import Settings, settings
-from ullage.engines.vllm.terms import REQUESTED, terms
+from ullage.engines.vllm.terms import REQUESTED, terms, with_rest
 from ullage.engines.vllm.verdict import budget
 
 __all__ = [
     "REQUESTED", "Settings", "beside", "budget", "contradictions", "graph_bytes", "infer", "interval",
     "sampler_bytes", "settings", "shortage", "terms",
+    "with_rest",
 ]  # fmt: skip

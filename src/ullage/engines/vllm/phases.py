@@ -21,7 +21,7 @@ _OVERSIZED = re.compile(
 )
 _KILLS = frozenset({"kernel-oom", "killed", "memory-limit"})
 #: the first thing that each kind can stop, where the log shows nothing else
-_FALLBACK: dict[str, Phase] = {"no-kernel-image": "init", "kernel-missing": "init"}
+_FALLBACK: dict[str, Phase] = {"no-kernel-image": "init", "kernel-missing": "init", "driver-oom": "warmup"}
 
 
 class VllmGrammar(Grammar):

@@ -102,7 +102,7 @@ def engine_core(deployment: Deployment) -> Core:
         return "V0" if told == "V0" else "V1"
     if since(release, "0.11.0"):
         return "V1"
-    if "cpu_blocks" in deployment.readings or launch.env.get("VLLM_USE_V1") == "0":
+    if {"cpu_blocks", "peak_torch_gib"} & deployment.readings.keys() or launch.env.get("VLLM_USE_V1") == "0":
         return "V0"
     if launch.env.get("VLLM_USE_V1") == "1" or since(release, "0.8.0"):
         return "V1"

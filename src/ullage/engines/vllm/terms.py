@@ -9,15 +9,16 @@ import math
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from ullage.core.deployment import Deployment
+from ullage.core.deployment import Deployment, Reading
 from ullage.core.ledger import Certainty
-from ullage.core.units import GIB, Band
+from ullage.core.units import GIB, Band, Measured
 from ullage.core.versions import Rules
 from ullage.engines.vllm import peak
 from ullage.engines.vllm.options import since
-from ullage.engines.vllm.readings import Term, read, smallest
-from ullage.engines.vllm.settings import Settings
+from ullage.engines.vllm.readings import Term, printed, read, smallest
+from ullage.engines.vllm.settings import Settings, settings
 from ullage.engines.vllm.weights import weights_terms
 
 REQUESTED: Rules[[float, float], float] = Rules("requested")
@@ -148,7 +149,10 @@ def held_terms(
     ]
     unknown = activation is None or other is None or other.certainty != "observed"
     if rest is not None:
-        return tuple(term for term in (weights, rest, graphs) if term is not None)
+        own = (
+            graphs if graphs is not None and graphs.certainty == "observed" else None
+        )  # else it is in the rest
+        return tuple(term for term in (weights, rest, own) if term is not None)
     if pool is not None and pool.certainty == "observed" and requested is not None and unknown:
         return (*known, remainder(requested, known, pool))
     if activation is None:
@@ -159,6 +163,21 @@ def held_terms(
             "profile", "activation peak", band, "estimated", "sampler and transformer pass of the profile"
         )
     return tuple(term for term in (weights, activation, other, graphs) if term is not None)
+
+
+def with_rest(deployment: Deployment) -> Deployment:
+    """The deployment with what its share, weights and pool leave for the profile as a reading of its own.
+
+    "rest_gib" stays true when the share changes, while the pool it came from does not: a what-if then need not
+    estimate the activation peak. A change of max_num_seqs or max_num_batched_tokens makes it untrue.
+    """
+    known = printed(deployment)
+    rest = named(terms(known, settings(known)).held, "activation peak and non-torch")
+    if rest is None or rest.certainty != "exact" or "rest_gib" in deployment.readings:
+        return deployment
+    band = rest.band.scaled(1 / GIB)
+    reading = Reading("rest_gib", Measured(band.value, band.high - band.low), rest.source)
+    return replace(deployment, readings={**deployment.readings, "rest_gib": reading})
 
 
 def remainder(requested: Term, known: Sequence[Term], pool: Term) -> Term:

@@ -10,6 +10,7 @@ from ullage.core.deployment import Deployment
 from ullage.core.model import Model
 from ullage.core.units import GIB, Band
 from ullage.engines.vllm import peak
+from ullage.engines.vllm.options import count
 from ullage.engines.vllm.readings import Term, read
 from ullage.engines.vllm.settings import Settings
 
@@ -47,14 +48,18 @@ def weights_estimate(deployment: Deployment, s: Settings) -> Term | None:
     if model is None or size is None:
         return None
     ranks = s.cache.tp * s.cache.pp
-    share = size.scaled(1 / ranks)
+    share = spread(size, model, ranks, max(1, count(deployment.launch, "data_parallel_size", 65536) or 1))
     offloaded = (deployment.launch.number("cpu_offload_gb") or 0.0) * GIB
-    repeated = 1.03 if ranks == 1 else 1.12
-    if ranks > 1 and "fp4" in f"{model.quantization} {model.id}".lower():
-        repeated = 1.35  # MXFP4 and NVFP4 experts are padded to the kernel's multiples
+    repeated, padded = 1.03 if ranks == 1 else 1.12, 1.0
+    kind = f"{model.quantization} {model.id}".lower()
+    if "fp4" in kind and ranks > 1:
+        repeated = 1.35  # experts are padded to the kernel's multiples: up to 31 % at TP 8
+    if "mxfp4" in kind:
+        padded, repeated = 1.07, max(repeated, 1.12)  # gpt-oss: 6 to 9 % on one GPU
+    beside = 0.2 * GIB + (1.5 * GIB / s.cache.tp if s.cache.num_speculative_tokens else 0.0)
     band = Band(
-        max(0.0, share.value + 0.03 * GIB - offloaded), max(0.0, share.low * 0.97 - 1.1 * offloaded),
-        max(0.0, share.high * repeated + 0.2 * GIB - 0.9 * offloaded),
+        max(0.0, padded * share.value + 0.03 * GIB - offloaded), max(0.0, share.low * 0.97 - 1.1 * offloaded),
+        max(0.0, share.high * repeated + beside - 0.9 * offloaded),
     )  # fmt: skip
     return Term("weights", "weights", band, "estimated", f"checkpoint of {size.value / GIB:.2f} GiB / {ranks}")
 
@@ -64,6 +69,17 @@ _BITS = (
     (r"nvfp4|mxfp4|fp4|int4|4bit|w4a16|w4a4|awq|gptq|q4", 4.5, 6.5),
     (r"fp8|int8|w8a8|w8a16|8bit|q8", 8.0, 10.0),
 )
+
+
+def spread(size: Band, model: Model, ranks: int, dp: int) -> Band:
+    """Bytes of one rank: size / (tp x pp); data-parallel engines share the experts, while attention is whole in
+    each (model_executor/layers/fused_moe/config.py)."""
+    if dp == 1 or not model.num_experts:
+        return size.scaled(1 / ranks)
+    whole = size.scaled(1 / ranks)
+    return Band(
+        whole.value * (0.06 + 0.94 / dp), whole.low / dp, whole.high * (0.15 + 0.85 / dp)
+    )  # fmt: skip
 
 
 def weight_bytes(model: Model, deployment: Deployment, s: Settings) -> Band | None:

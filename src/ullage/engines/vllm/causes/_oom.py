@@ -16,6 +16,8 @@ from ullage.engines.vllm.causes._case import gib, mib, ran, says
 OOM = (
     r"OutOfMemoryError|(?:CUDA|HIP|XPU) out of memory|(?:CUDA|HIP)(?: driver)? error: out of memory"
     r"|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory"
+    r"|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_(?:ALLOC_FAILED|INTERNAL_ERROR_HOST_ALLOCATION_FAILED)"
+    r"|HIPBLAS_STATUS_ALLOC_FAILED|cuMemCreate[^\n]*out of memory"
     r"|UR_RESULT_ERROR_OUT_OF_(?:DEVICE_)?(?:MEMORY|RESOURCES)|NVML_SUCCESS == r INTERNAL ASSERT"
 )
 #: the communicator's own allocation, made outside torch (NCCL 2.19-2.30, src/include/alloc.h)
@@ -44,7 +46,8 @@ _PLACES: tuple[tuple[Place, str], ...] = (
     ("sampler", r":_dummy_sampler_run|:_dummy_pooler_run|v1/sample/|worker/gpu/sample/|flashinfer/sampling"),
     ("encoder", r":(?:embed_multimodal|get_multimodal_embeddings|_execute_mm_encoder|_profile_multimodal"
                 r"|profile_encoder_cudagraph\w*|_process_(?:image|video|audio)_input|get_image_features)$"
-                r"|mm_encoder_attention|vit_attn_wrappers"),
+                r"|mm_encoder_attention|vit_attn_wrappers"
+                r"|models/\S*(?:vit|siglip|clip|vision|pixtral|audio|whisper)\S*\.py:\w+$"),
     ("capture", r":(?:capture_model|_?capture_cudagraphs|_warmup_and_capture|graph_capture|capture_graph\w*"
                 r"|_capture_\w*graph\w*)$|cudagraph_utils\.py:capture|compilation/cuda_?graph\.py"),
     ("repack", r":process_weights_after_loading$|:_?repack_\w+$"),
@@ -56,7 +59,8 @@ _PLACES: tuple[tuple[Place, str], ...] = (
                   r"|sparse_attn"),
     ("profile", r":(?:profile_run|determine_available_memory|determine_num_available_blocks"
                 r"|profile_cudagraph_memory)$"),
-    ("serving", r":(?:execute_model|run_busy_loop|_process_engine_step|step_with_batch_queue)$"),
+    ("serving", r":(?:execute_model|run_busy_loop|_process_engine_step|step_with_batch_queue|engine_step"
+                r"|wake_up)$"),
 )  # fmt: skip
 #: the place that a phase means where no frame tells it
 _OF_PHASE: dict[str, Place] = {

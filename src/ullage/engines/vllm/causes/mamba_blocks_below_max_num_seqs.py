@@ -63,9 +63,10 @@ def _unguarded(case: Case) -> How | None:
         return None
     model = case.deployment.model
     hybrid = model is not None and any(layer.kind == "linear" for layer in model.layers)
+    bad_image = says(case, r"device kernel image is invalid|cudaErrorInvalidKernelImage")
     if hybrid:
-        return "certain"
-    return "likely" if says(case, r"device kernel image is invalid") else None
+        return "certain" if bad_image else "likely"
+    return "likely" if bad_image else None
 
 
 def _fixes(case: Case, blocks: int | None) -> Iterator[Change]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from ullage.core.finding import Case, Finding
 from ullage.core.units import GIB
-from ullage.engines.vllm.causes._case import advice, checked, figure, found, gib, says, utilization
+from ullage.engines.vllm.causes._case import advice, checked, figure, found, gib, ran, says, utilization
 from ullage.engines.vllm.causes._oom import Oom, not_these, oom, place, shared_with
 
 _ALLOCATOR = r"cumem_allocator\.cpp"
@@ -31,7 +31,8 @@ def test(case: Case) -> Finding | None:
         return _grew(case)
     failure = oom(case)
     on = case.deployment.launch.flag("enable_sleep_mode") or says(case, _MODE, anywhere=True)
-    if failure is None or not on or case.phase == "serving":
+    woken = ran(case, r":wake_up$|cumem\.py:")
+    if failure is None or not (on or woken) or (case.phase == "serving" and not woken):
         return None
     if place(case) in ("weights", "repack", "encoder") and not says(case, _ALLOCATOR, anywhere=True):
         return None
@@ -44,7 +45,7 @@ def test(case: Case) -> Finding | None:
         .strip(),
         _explanation(case, failure), shown=["kv_gib", "non_torch_gib"], lines=[_ALLOCATOR, _MODE],
         refuted=not_these(case, failure), contributing=shared_with(failure),
-        phase=None if case.phase in ("kv_pool", "graph_capture", "warmup") else "warmup",
+        phase=None if case.phase in ("kv_pool", "graph_capture", "warmup", "serving") else "warmup",
         fixes=[
             checked(case, {"gpu_memory_utilization": lower}, "a share lower by what the profile did not see"),
             advice("start without --enable-sleep-mode", "likely"),

@@ -54,9 +54,11 @@ def _sureness(case: Case) -> tuple[How, int] | None:
     failure = oom(case)
     if failure is not None:
         return ("likely", 20) if place(case) in ("kv_pool", "unknown", "profile") else ("possible", 20)
-    killed = case.root is not None and abs(case.root.signal or 0) == 9
+    killed = case.root is not None and (
+        abs(case.root.signal or 0) == 9 or says(case, r"Killed process|oom-kill|OOM-killed")
+    )
     if killed and case.phase in ("weights", "profile", "kv_pool", "graph_capture", "warmup", "serving"):
-        return "likely", 20
+        return "certain", 35
     return ("possible", 10) if case.outcome == "hang" and case.phase in ("profile", "kv_pool") else None
 
 

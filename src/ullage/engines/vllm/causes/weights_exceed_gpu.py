@@ -32,7 +32,7 @@ _PHRASE = r"Failed to load model - not enough GPU memory"
 def test(case: Case) -> Finding | None:
     failure = oom(case)
     where = place(case)
-    if failure is None or not (where in ("weights", "repack") or _profile_without_room(case, failure, where)):
+    if failure is None or where not in ("weights", "repack", "profile"):
         return None
     certainty, weight = _sureness(case, failure, where)
     return found(
@@ -42,15 +42,14 @@ def test(case: Case) -> Finding | None:
     )  # fmt: skip
 
 
-def _profile_without_room(case: Case, failure: Oom, where: str) -> bool:
+def _without_room(failure: Oom) -> bool:
     """The first pass fails because the weights have left almost nothing: they take 90 % of the card."""
-    held = failure.allocated or 0
-    return where == "profile" and failure.total is not None and held >= 0.9 * failure.total
+    return failure.total is not None and (failure.allocated or 0) >= 0.9 * failure.total
 
 
 def _sureness(case: Case, failure: Oom, where: str) -> tuple[How, int]:
     if where == "profile":
-        return "likely", 20
+        return ("likely", 20) if _without_room(failure) else ("possible", 8)
     computed = weights_of_ledger(case)
     if computed is not None and failure.total and computed * GIB > 0.97 * failure.total:
         return "certain", 35
