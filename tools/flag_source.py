@@ -247,9 +247,16 @@ class Evaluation:
         raise Unknown(f"{cls.name}.{name}")
 
     def _binop(self, node: ast.BinOp) -> Any:
-        if not isinstance(node.op, ast.Add | ast.BitOr):
-            raise Unknown(ast.unparse(node))
-        return _joined(self(node.left), self(node.right))
+        left, right = self(node.left), self(node.right)
+        if isinstance(node.op, ast.Add | ast.BitOr):
+            return _joined(left, right)
+        numbers = isinstance(left, int | float) and isinstance(right, int | float)
+        if numbers and isinstance(node.op, ast.Mult):
+            return left * right
+        if isinstance(left, int) and isinstance(right, int) and isinstance(node.op, ast.LShift | ast.Pow):
+            if 0 <= right < 64:
+                return left << right if isinstance(node.op, ast.LShift) else left**right
+        raise Unknown(ast.unparse(node))
 
     def _unaryop(self, node: ast.UnaryOp) -> Any:
         value = self(node.operand)

@@ -37,6 +37,23 @@ class Scope:
 
     classes: dict[str, tuple[ast.ClassDef, Module]]
     changed: dict[tuple[str, str], dict[str, ast.AST | None]]
+    fields: dict[str, tuple[str, str]]
+
+    def field(self, node: ast.expr) -> tuple[str, str] | None:
+        """(variable, field) of ``variable["field"]``, or of a name that stands for it."""
+        if isinstance(node, ast.Name):
+            return self.fields.get(node.id)
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and isinstance(node.slice, ast.Constant):
+            known = node.value.id in self.classes or node.value.id == "frontend_kwargs"
+            return (node.value.id, str(node.slice.value)) if known else None
+        return None
+
+    def place(self, target: ast.expr) -> tuple[str, str, str] | None:
+        """(variable, field, keyword) of ``variable["field"]["keyword"]``."""
+        if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+            inside = self.field(target.value)
+            return (*inside, str(target.slice.value)) if inside is not None else None
+        return None
 
 
 class Release:
@@ -51,7 +68,9 @@ class Release:
         text = ast.unparse(found.tree)
         self.open_literals = "metavar' if contains_type(type_hints, str)" in text
         self.optional_strings = "{bool, str, type(None)}" in text
-        self.human = set(re.findall(r"'(\w+)'", " ".join(re.findall(r"(?:name in|human_readable_int_args =) (\{[^}]*\})", text))))
+        whole = re.search(r"contains_type\(type_hints, int\)(.*?)contains_type\(type_hints, float\)", text, re.DOTALL)
+        sized = whole is not None and "human_readable_int" in whole[1]
+        self.human = set(re.findall(r"'(max_\w+|kv_\w+|safetensors_\w+)'", whole[1])) if whole and sized else set()
         self.human |= {"max_model_len"} if self.human else set()
         self.fields = {
             node.target.id: (node, home)
@@ -80,9 +99,11 @@ class Release:
         changed: dict[tuple[str, str], dict[str, ast.AST | None]] = {}
         for function in ast.walk(module.tree):
             if isinstance(function, ast.FunctionDef) and function.name in _FUNCTIONS:
-                scope = Scope({}, changed)
+                scope = Scope({}, changed, {})
                 for node in sorted((n for n in ast.walk(function) if hasattr(n, "lineno")), key=lambda n: n.lineno):
                     self._learn(module, node, scope)
+                    if isinstance(node, ast.For):
+                        yield from self._of_loop(module, node)
                     if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
                         flag = self._of_call(module, node, scope)
                         if flag is not None:
@@ -91,6 +112,16 @@ class Release:
                             looped.update({name: cls for name, cls in scope.classes.items() if "front" in name})
         for variable, (cls, home) in looped.items():
             yield from self._looped(module, variable, cls, home, changed)
+
+    def _of_loop(self, module: Module, loop: ast.For) -> Iterator[Flag]:
+        """``for arg, type in [("--a", str), ..]: add_argument(arg, type=type, deprecated=True)``."""
+        if not (isinstance(loop.target, ast.Tuple) and isinstance(loop.iter, ast.List)):
+            return
+        old = any(isinstance(n, ast.keyword) and n.arg == "deprecated" for n in ast.walk(loop))
+        for item in loop.iter.elts:
+            spelling = self._quiet(item.elts[0], module) if isinstance(item, ast.Tuple) else None
+            if isinstance(spelling, str) and spelling.startswith("--"):
+                yield Flag(spelling[2:].replace("-", "_"), (spelling,), old=(spelling,) if old else ())
 
     def _learn(self, module: Module, node: ast.AST, scope: Scope) -> None:
         """``x = get_kwargs(SomeConfig)``; ``x["field"]["choices"] = ..``; ``del x["field"]["nargs"]``."""
@@ -104,13 +135,24 @@ class Release:
                 scope.classes[target.id] = self.source.class_of(
                     ast.Name("FrontendArgs") if name == "cls" else call.args[0], module
                 )
-            place = _place(target)
+            if isinstance(call, ast.Subscript) and ast.unparse(call).startswith("get_kwargs("):
+                assert isinstance(call.value, ast.Call) and isinstance(target, ast.Name)
+                key = str(self._quiet(call.slice, module))
+                scope.classes[target.id] = self.source.class_of(call.value.args[0], module)
+                scope.fields[target.id] = (target.id, key)
+            elif isinstance(target, ast.Name) and (inside := scope.field(call)) is not None:
+                scope.fields[target.id] = inside
+            place = scope.place(target)
             if place is not None:
                 value = call if isinstance(node, ast.Assign) else None
                 scope.changed.setdefault(place[:2], {})[place[2]] = value
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "remove" and len(node.args) == 1:
+            assert isinstance(node.func, ast.Attribute)
+            if (place := scope.place(node.func.value)) is not None:
+                scope.changed.setdefault(place[:2], {})["removed"] = node.args[0]
         elif isinstance(node, ast.Delete):
             for target in node.targets:
-                if (place := _place(target)) is not None:
+                if (place := scope.place(target)) is not None:
                     scope.changed.setdefault(place[:2], {})[place[2]] = ast.Constant(None)
 
     def _looped(
@@ -151,16 +193,25 @@ class Release:
         )  # fmt: skip
 
     def _derived(self, call: ast.Call, scope: Scope, module: Module) -> Keywords | None:
-        """What ``**config_kwargs["field"]`` stands for."""
+        """What ``**config_kwargs["field"]`` stands for, a dict around it with keys of its own included."""
         for word in call.keywords:
-            if word.arg is None and isinstance(word.value, ast.Subscript) and isinstance(word.value.value, ast.Name):
-                variable, field = word.value.value.id, self._quiet(word.value.slice, module)
-                if variable not in scope.classes:
-                    continue
-                cls, home = scope.classes[variable]
-                for node, where in self.source.fields(cls, home):
-                    if isinstance(node.target, ast.Name) and node.target.id == field:
-                        return self._changed(module, self._of_field(node, where), scope.changed.get((variable, field), {}))
+            if word.arg is None:
+                return self._spread(word.value, scope, module)
+        return None
+
+    def _spread(self, node: ast.expr, scope: Scope, module: Module) -> Keywords | None:
+        if isinstance(node, ast.Dict):
+            inner = [value for key, value in zip(node.keys, node.values, strict=True) if key is None]
+            own = {k.value: v for k, v in zip(node.keys, node.values, strict=True) if isinstance(k, ast.Constant)}
+            found = self._spread(inner[0], scope, module) if inner else None
+            return self._changed(module, found, own) if found is not None else None
+        place = scope.field(node)
+        if place is None:
+            return None
+        cls, home = scope.classes.get(place[0], (ast.ClassDef("", [], [], [], []), module))
+        for field, where in self.source.fields(cls, home):
+            if isinstance(field.target, ast.Name) and field.target.id == place[1]:
+                return self._changed(module, self._of_field(field, where), scope.changed.get(place, {}))
         return None
 
     def _changed(self, module: Module, keywords: Keywords, changes: dict[str, ast.AST | None]) -> Keywords:
@@ -171,7 +222,10 @@ class Release:
                 keywords = replace(keywords, default=self._quiet(value, module))
             elif key == "nargs":
                 keywords = replace(keywords, type=keywords.type.removeprefix("list-"))
-            elif key == "type" and value is not None:
+            elif key == "removed":
+                gone = self._quiet(value, module)
+                keywords = replace(keywords, choices=tuple(c for c in keywords.choices or () if c != gone) or None)
+            elif key == "type" and value is not None and not isinstance(value, ast.Lambda):
                 listed = "list-" if keywords.type.startswith("list-") and "loads" not in ast.unparse(value) else ""
                 keywords = replace(keywords, type=listed + _parsed(ast.unparse(value)))
         return keywords
@@ -224,10 +278,22 @@ class Release:
         return self._quiet(node, module)
 
     def _choices(self, node: ast.AST, module: Module) -> tuple[str, ...] | None:
+        if "ReasoningParserManager.reasoning_parsers" in ast.unparse(node):
+            return self._registered("ReasoningParserManager")
         try:
             return as_text(self.source.value(node, module))
         except Unknown:
             return None
+
+    def _registered(self, manager: str) -> tuple[str, ...] | None:
+        """The names under which classes are registered: ``@Manager.register_module("name")``."""
+        mark = re.compile(rf"@{manager}\.register_module\(\s*(?:name=)?([^)]*)\)")
+        found: list[str] = []
+        for folder in ("vllm/reasoning", "vllm/entrypoints/openai/reasoning_parsers"):
+            for path in sorted((self.source.root / folder).glob("*.py")):
+                for names in mark.findall(path.read_text(encoding="utf-8")):
+                    found += re.findall(r"['\"]([\w.-]+)['\"]", names)
+        return tuple(dict.fromkeys(found)) or None
 
     def _quiet(self, node: ast.AST | None, module: Module) -> Any:
         if node is None:
@@ -298,21 +364,13 @@ def _type_of(values: Literals) -> str:
 
 def _parsed(function: str) -> str:
     """The word of flags.toml for argparse's ``type``."""
+    if function.startswith("lambda"):
+        return "str"
     if re.search(r"loads|Config|kvs|dict", function):
         return "json"
     if "human_readable" in function:
         return "size"
     return next((kind for kind in ("int", "float") if re.search(rf"\b(?:\w+_)?{kind}\b", function)), "str")
-
-
-def _place(target: ast.expr) -> tuple[str, str, str] | None:
-    """``x["field"]["key"]`` as its three names."""
-    if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Subscript):
-        inner = target.value
-        names = [inner.value, inner.slice, target.slice]
-        if isinstance(names[0], ast.Name) and all(isinstance(n, ast.Constant) for n in names[1:]):
-            return (names[0].id, names[1].value, names[2].value)  # type: ignore[attr-defined]
-    return None
 
 
 def _add(flags: dict[str, Flag], flag: Flag) -> None:

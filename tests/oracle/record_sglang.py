@@ -6,8 +6,9 @@
 ``--oracle`` is the script that imports a release's unmodified Python files on a machine without a GPU;
 ``--wheels`` holds one folder a release (``DIR/0.5.9/sglang/...``); ``--models`` holds one ``config.json`` a model,
 named ``owner--name.json``; ``--python`` has torch (CPU) and transformers 4.5x, ``--transformers5`` is a folder
-with transformers 5.x for 0.5.10 and later. One process a release and GPU class; it forks for every question, so
-that no question sees what another one changed. The answers are written sorted: the same code gives the same
+with transformers 5.x for 0.5.10 and later (5.3.0 for 0.5.10 itself, whose own classes later ones
+shadow). One process a release and GPU class; it forks for every question, so that no question sees what another
+one changed. The answers are written sorted: the same code gives the same
 file. Nothing here is imported by ullage.
 """
 
@@ -31,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 RELEASES = (
-    "0.4.0", "0.4.4", "0.4.5.post3", "0.4.6.post2", "0.4.6.post5", "0.4.7", "0.4.7.post1", "0.4.9.post2",
+    "0.4.0", "0.4.5.post3", "0.4.6.post2", "0.4.6.post5", "0.4.7", "0.4.7.post1", "0.4.9.post2",
     "0.4.10.post2", "0.5.2", "0.5.3", "0.5.3.post3", "0.5.5.post1", "0.5.6", "0.5.7", "0.5.8", "0.5.9", "0.5.10",
     "0.5.11", "0.5.12", "0.5.13", "0.5.14", "0.5.15", "0.5.16", "0.5.17", "0.5.18", "0.5.19", "0.5.20", "0.5.22",
     "0.5.23",
@@ -332,6 +333,8 @@ def write(opt: argparse.Namespace, release: str, rows: list[dict[str, Any]]) -> 
     questions.jsonl and lists.jsonl."""
     out = Path(opt.out)
     (out / "answers").mkdir(parents=True, exist_ok=True)
+    if all("error" in row for row in rows):
+        return
     questions, lists = lines(out / "questions.jsonl"), lines(out / "lists.jsonl")
     kept = []
     for row in rows:

@@ -1,12 +1,14 @@
-"""What the faces show: Diagnosis and Comparison."""
+"""What the faces show: Diagnosis, Comparison, Plan."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from ullage.core.deployment import Budget, Inferred, Interval, Reading
+from ullage.core.deployment import Budget, Inferred, Interval, Reading, Verdict
 from ullage.core.finding import Change, Evidence, How, Refuted
 from ullage.core.launch import Arg, Value
+from ullage.core.machine import Machine
+from ullage.core.model import Model
 from ullage.core.run import Outcome, Phase
 
 
@@ -72,3 +74,39 @@ class Diagnosis(Struct, frozen=True):
     run_index: int = 0
     runs: int = 1
     num_lines: int = 0
+
+
+class Caution(Struct, frozen=True):
+    """Something of a command that is wrong or worth knowing beside its verdict; ``id`` stays the same from
+    release to release of ullage."""
+
+    id: str
+    text: str
+
+
+class Plan(Struct, frozen=True):
+    """The answer of ``plan``.
+
+    ``concurrency`` is how many requests of a length (in tokens) the pool holds at once; ``why`` is the verdict
+    in a sentence; ``missing`` names what a surer answer would need.
+    """
+
+    engine: str
+    version: str | None
+    version_source: str | None
+    command: str | None
+    verdict: Verdict
+    why: str
+    fails_at: Phase | None = None
+    cause: str | None = None
+    model_id: str | None = None
+    model: Model | None = None
+    machine: Machine | None = None
+    settings: dict[str, Arg] = {}
+    readings: dict[str, Reading] = {}
+    budget: Budget = Budget()
+    interval: Interval | None = None
+    concurrency: dict[int, float] = {}
+    fixes: tuple[Change, ...] = ()
+    cautions: tuple[Caution, ...] = ()
+    missing: tuple[str, ...] = ()

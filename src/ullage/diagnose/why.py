@@ -212,7 +212,8 @@ def _evidence(this: Examined, best: Finding | None) -> tuple[Evidence, ...]:
     for index, proof in enumerate(mine):
         twins = [e for e in rest if proof.role == "root" and rank.alike(e.text, proof.text)]
         if twins:
-            ranks = proof.rank and f"{proof.rank} … {twins[-1].rank.rpartition(' … ')[2]}"
+            other = twins[-1].rank.rpartition(" … ")[2]
+            ranks = f"{proof.rank} … {other}" if proof.rank and other not in ("", proof.rank) else proof.rank
             mine[index] = replace(proof, rank=ranks, count=proof.count + sum(e.count for e in twins))
             rest = [e for e in rest if e not in twins]
     return (*mine, *rest)

@@ -9,10 +9,10 @@ from msgspec import Struct
 
 from ullage.core.deployment import Budget, Deployment, Inferred, Interval, Reading
 from ullage.core.finding import Case, CauseText, Finding
-from ullage.core.launch import Launch
+from ullage.core.launch import Arg, Launch
 from ullage.core.machine import Machine
 from ullage.core.model import Model
-from ullage.core.run import Line, Run
+from ullage.core.run import Line, Phase, Run
 
 
 class Hints(Struct, frozen=True):
@@ -22,6 +22,22 @@ class Hints(Struct, frozen=True):
     machine: Machine | None = None
     version: str | None = None
     model: Model | None = None
+
+
+class Candidate(Struct, frozen=True):
+    """A change of settings (the engine's names) that may help, before any formula has agreed to it. ``why`` says
+    what it costs or gives."""
+
+    settings: dict[str, str | int | float | bool]
+    why: str
+
+
+class Refusal(Struct, frozen=True):
+    """Why an engine refuses a launch whatever memory there is: the phase, the cause's id, a sentence."""
+
+    phase: Phase
+    cause: str
+    text: str
 
 
 class Cause(Protocol):
@@ -103,6 +119,19 @@ class Engine(Protocol):
 
     def interval(self, run: Run | None, deployment: Deployment) -> Interval | None:
         """The values of the fraction that start, from both sides."""
+        ...
+
+    def effective(self, deployment: Deployment) -> dict[str, Arg]:
+        """The settings that decide, as the release resolves them: given, its default, or worked out."""
+        ...
+
+    def refusals(self, deployment: Deployment) -> Sequence[Refusal]:
+        """What the engine would refuse before any memory is counted: sizes that do not divide, lengths beyond
+        the model's."""
+        ...
+
+    def candidates(self, deployment: Deployment) -> Sequence[Candidate]:
+        """Changes worth planning again, the least intrusive first."""
         ...
 
     def causes(self) -> Sequence[Cause]:

@@ -124,7 +124,8 @@ def _beside(name: str) -> Beside | None:
 
 
 def _checkpoint(row: Row) -> Checkpoint:
-    config, facts = _config(row), {"side": row.side} if row.side else {}
+    config = _config(row)
+    facts: dict[str, object] = {"side": row.side} if row.side else {}
     chain, depth = [row], 4
     while chain[-1].same_as and depth and (base := _row(split(chain[-1].same_as)[1].lower())):
         chain, depth = [*chain, base], depth - 1

@@ -63,7 +63,7 @@ def from_directory(path: str | Path) -> Model:
         side=_object(side) if side.is_file() else None,
     )
     found, stored = _weights(folder, 4 if (model.quantization or "").endswith(("gptq 8", "w8a16")) else 8)
-    facts = {"side": _object(side)} if side.is_file() else {}
+    facts: dict[str, object] = {"side": _object(side)} if side.is_file() else {}
     model = replace(model, checkpoint=Checkpoint(config, facts, stored))
     return (
         replace(model, checkpoint_bytes=found.checkpoint_bytes, parameters=found.parameters) if found else model

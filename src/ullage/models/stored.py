@@ -27,6 +27,8 @@ GGUF_BLOCKS = {
     "Q3_K": (256, 110), "IQ3_S": (256, 110), "IQ3_XXS": (256, 98), "Q2_K": (256, 84), "IQ2_S": (256, 82),
     "IQ2_XS": (256, 74), "IQ2_XXS": (256, 66), "IQ1_S": (256, 50), "IQ1_M": (256, 56), "MXFP4": (32, 17),
 }  # fmt: skip
+#: bitsandbytes' nf4 as it is made while loading: one float for 64 values
+GGUF_BLOCKS["NF4"] = (64, 36)
 _TORCH = {
     "bfloat16": "BF16", "float16": "F16", "half": "F16", "float32": "F32", "float": "F32", "bf16": "BF16",
     "fp16": "F16", "fp32": "F32",

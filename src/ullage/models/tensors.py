@@ -85,7 +85,7 @@ def groups(
     beside = Fields(side, f"{source}: hf_quant_config.json") if side is not None else None
     builder = Builder(Source(top, text, known, kind, storage(top, text, beside, known)))
     family(builder)
-    return tuple(group for group in builder.found if group.shape == () or prod(group.shape))
+    return tuple(group for group in builder.found if not group.shape or prod(group.shape))
 
 
 def _family(top: Fields, own: str, kind: str) -> Family | None:

@@ -21,11 +21,18 @@ def quantization_of(name: str, config: Mapping[str, object]) -> dict[str, object
     """
     text = name.lower()
     found = _by_word(text)
+    if found and "fp8" in text and config.get("model_type") == "llama4":
+        return {**_compressed("float", 8, "channel", "float-quantized", None), "ignore": _LLAMA4_KEPT}
     if found is not None:
         return {**found, "ignore": _kept(config)} if found.get("quant_method") in _LISTED else found
     return {} if re.search(r"[-_.](?:bf16|fp16|hf)$", text) else None
 
 
+#: Llama 4's own FP8 files quantise the routed experts alone
+_LLAMA4_KEPT = [
+    "lm_head", "re:.*self_attn.*", "re:.*shared_expert.*", "re:.*feed_forward\\.(gate|up|down)_proj.*",
+    "re:vision_model.*", "re:multi_modal_projector.*",
+]  # fmt: skip
 _LISTED = ("compressed-tensors", "modelopt", "fp8")
 
 

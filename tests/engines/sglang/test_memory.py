@@ -13,7 +13,7 @@ from ullage.core.model import Layer, LinearState, Model, Vision
 from ullage.core.run import Failure, Rank, Run, Source, Stage
 from ullage.core.units import GIB, MIB, Measured
 from ullage.engines.sglang import memory
-from ullage.engines.sglang.weights import weights_per_rank
+from ullage.engines.sglang.weights_by_shape import weights_by_shape
 from ullage.models.catalogue import find
 
 KIMI = Model(
@@ -355,7 +355,7 @@ figures = st.dictionaries(
 )  # fmt: skip
 
 
-@given(releases, st.dictionaries(names, odd, max_size=6), figures, st.sampled_from([KIMI, LLAMA, None]))
+@given(releases, st.dictionaries(names, odd, max_size=6), figures, st.sampled_from([KIMI, LLAMA, find("Qwen/Qwen3-30B-A3B"), None]))
 @settings(max_examples=150, deadline=None)
 def test_no_input_raises(
     version: str, given_: dict[str, Value], read: dict[str, float], model: Model | None
@@ -383,7 +383,7 @@ def test_no_input_raises(
 def test_weights_of_a_rank_as_public_logs_print_them(name: str, tp: int, printed: float) -> None:
     shape = find(name)
     assert shape is not None
-    found = weights_per_rank(shape, memory.of_launch(start(shape, tp_size=tp).launch))
+    found = weights_by_shape(shape, memory.of_launch(start(shape, tp_size=tp).launch))
     assert found is not None
     assert found.value / GIB == pytest.approx(printed, rel=0.02)
     assert found.low <= printed * GIB <= found.high

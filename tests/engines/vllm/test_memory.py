@@ -9,7 +9,7 @@ from ullage.core.deployment import Deployment, Reading
 from ullage.core.launch import Arg, Launch, Value
 from ullage.core.machine import Gpu, Machine
 from ullage.core.model import Layer, Model
-from ullage.core.run import Run
+from ullage.core.run import Failure, Run, Source
 from ullage.core.units import GIB, Band, Measured
 from ullage.engines.vllm import memory
 from ullage.engines.vllm.kv_specs import last_takes_the_rest, spread_before_the_last
@@ -209,6 +209,29 @@ def test_interval_is_empty_where_the_weights_leave_no_room() -> None:
     interval = memory.interval(None, deployed(readings=readings, max_model_len=8192))
     assert interval.empty
     assert interval.recommended is None
+
+
+def test_a_run_that_ran_out_of_memory_after_its_pool_bounds_the_share() -> None:
+    # gpt-oss-20b, 0.19.0, 1024 sequences: 786 MiB tried, 552.49 MiB free; the arithmetic alone would allow 0.97
+    readings = {
+        "total_gib": "79.19", "free_at_start_gib": "78.68", "weights_gib": "13.64", "peak_activation_gib": "2.87",
+        "non_torch_gib": "0.25", "graphs_gib": "1.84", "oom_alloc_gib": "0.767", "oom_free_gib": "0.539",
+    }  # fmt: skip
+    failure = Failure(
+        source=Source("x.log", 40),
+        kind="sampler-warmup-oom",
+        at="warmup",
+        message="CUDA out of memory occurred",
+    )
+    deployment = deployed(readings=readings, gpu_memory_utilization=0.95, max_model_len=8192)
+    free = memory.interval(Run("vllm"), deployment)
+    bound = memory.interval(Run("vllm", events=(failure,)), deployment)
+    assert free.high is not None
+    assert free.high > 0.96
+    assert bound.high is not None
+    assert 0.92 < bound.high < 0.95
+    assert "x.log:40" in bound.high_because
+    assert bound.recommended == 0.92
 
 
 def test_infer_what_the_log_does_not_say() -> None:

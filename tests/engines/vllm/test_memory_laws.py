@@ -26,21 +26,17 @@ LAYERS = (
 )  # fmt: skip
 sizes = st.floats(-10, 200) | st.sampled_from([0.0, float("inf"), float("nan"), 1e300])
 readings = st.dictionaries(st.sampled_from(NAMES), sizes, max_size=12)
+
+
+def shaped(layers: list[Layer], size: int | None) -> Model:
+    return Model(
+        "m", "config.json", num_layers=len(layers), hidden_size=4096, num_heads=32, intermediate_size=14336,
+        vocab_size=128256, max_context=131072, checkpoint_bytes=size, layers=tuple(layers),
+    )  # fmt: skip
+
+
 models = st.none() | st.builds(
-    lambda layers, size: Model(
-        "m",
-        "config.json",
-        num_layers=len(layers),
-        hidden_size=4096,
-        num_heads=32,
-        intermediate_size=14336,
-        vocab_size=128256,
-        max_context=131072,
-        checkpoint_bytes=size,
-        layers=tuple(layers),
-    ),  # fmt: skip
-    st.lists(st.sampled_from(LAYERS), max_size=12),
-    st.none() | st.integers(0, 10**12),
+    shaped, st.lists(st.sampled_from(LAYERS), max_size=12), st.none() | st.integers(0, 10**12)
 )
 launches = st.builds(
     lambda version, args: Launch("vllm", version, "log", args={k: Arg(v, "given") for k, v in args.items()}),

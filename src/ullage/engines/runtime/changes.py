@@ -19,7 +19,7 @@ Scalar = str | int | float | bool
 INPUTS = frozenset({
     "free_before_weights_gib", "free_after_weights_gib", "weights_gib", "draft_weights_gib",
     "total_gib", "free_at_start_gib", "peak_activation_gib", "non_torch_gib", "graph_estimate_gib",
-    "consumed_gib", "bytes_per_token", "context_len", "max_concurrency_len", "max_len",
+    "consumed_gib", "rest_gib", "bytes_per_token", "context_len", "max_concurrency_len", "max_len",
 })  # fmt: skip
 
 #: Settings after whose change a reading is no longer true.
@@ -27,8 +27,8 @@ UNDOES: dict[str, frozenset[str]] = {
     "kv_cache_dtype": frozenset({"bytes_per_token"}),
     "context_length": frozenset({"context_len"}),
     "max_model_len": frozenset({"max_concurrency_len", "max_len", "needed_kv_gib"}),
-    "max_num_seqs": frozenset({"peak_activation_gib", "graph_estimate_gib"}),
-    "max_num_batched_tokens": frozenset({"peak_activation_gib"}),
+    "max_num_seqs": frozenset({"peak_activation_gib", "graph_estimate_gib", "rest_gib"}),
+    "max_num_batched_tokens": frozenset({"peak_activation_gib", "rest_gib"}),
     "enforce_eager": frozenset({"graph_estimate_gib"}),
 }
 

@@ -11,12 +11,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ullage.core.deployment import Deployment, Reading
-from ullage.core.machine import Gpu
+from ullage.core.machine import Gpu, Machine
 from ullage.core.model import Model
 from ullage.core.units import GIB, MIB, Band
 from ullage.engines.sglang.defaults import Host, resolved
 from ullage.engines.sglang.settings import Settings, at_least, of_launch
-from ullage.engines.sglang.weights import weights_per_rank
+from ullage.engines.sglang.weights import weights as weights_by_tensor
+from ullage.engines.sglang.weights_by_shape import weights_by_shape
 
 ZERO = Band(0, 0, 0)
 
@@ -127,11 +128,22 @@ def _total(base: Known, gpu: Gpu | None) -> tuple[Band | None, str]:
         return total, base.source("free_after_weights_gib", "minimum_viable")
     if gpu is None or (gpu.free_bytes is None and gpu.cuda_bytes is None and gpu.total_bytes is None):
         return None, ""
+    return _idle(gpu, base.settings, base.deployment.machine)
+
+
+def _idle(gpu: Gpu, s: Settings, machine: Machine | None) -> tuple[Band, str]:
+    """Free bytes once CUDA and the process groups are up (estimated): the context takes 0.4 .. 0.7 GiB; NCCL
+    with several ranks 0.2 .. 1 GiB over PCIe, to 2.4 GiB over NVLink (tp 8 on H200: 1.77 .. 2.01)."""
+    groups = Band(0, 0, 0)
+    if s.tp * s.pp > 1:
+        linked = machine.nvlink if machine is not None else None
+        groups = Band(0.3 * GIB, 0, 1.0 * GIB) if linked is False else Band(1.0 * GIB, 0, 2.4 * GIB)
     if gpu.free_bytes is not None:
-        return less(gpu.free_bytes, Band(0.3 * GIB, 0, 2.0 * GIB)), f"free on an idle {gpu.name}, estimated"
-    whole = gpu.cuda_bytes or Band(gpu.total_bytes or 0, (gpu.total_bytes or 0) * 0.98, gpu.total_bytes or 0)
-    taken = Band(1.0 * GIB, 0.4 * GIB, 2.8 * GIB)
-    return less(whole, taken), "GPU memory less CUDA context and NCCL, estimated"
+        return less(gpu.free_bytes, groups), f"free on an idle {gpu.name}, estimated"
+    nameplate = gpu.total_bytes or 0
+    whole = gpu.cuda_bytes or Band(nameplate * 0.993, nameplate * 0.985, nameplate)
+    context = Band(0.55 * GIB, 0.3 * GIB, 1.0 * GIB)
+    return less(whole, add(context, groups)), "GPU memory less CUDA context and NCCL, estimated"
 
 
 def _free(base: Known, total: Band | None) -> tuple[Band | None, str]:
@@ -149,7 +161,7 @@ def _free(base: Known, total: Band | None) -> tuple[Band | None, str]:
     if share is not None and total is not None:
         left = times(total, Band(1 - share.value, 1 - share.high, 1 - share.low))
         return left, base.source("minimum_viable")
-    estimate = weights_per_rank(base.model, base.settings)
+    estimate = weights_by_tensor(base.deployment) or weights_by_shape(base.model, base.settings)
     if estimate is None or total is None:
         return None, ""
     return less(total, estimate), "checkpoint bytes by the sharding rules, estimated"

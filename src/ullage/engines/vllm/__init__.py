@@ -38,9 +38,9 @@ class Vllm:
         return VllmRuns()
 
     def deployment(self, run: Run, hints: Hints) -> Deployment:
-        from ullage.engines.vllm import deployment
+        from ullage.engines.vllm import deployment, memory
 
-        return deployment.deployment(run, hints)
+        return memory.with_rest(deployment.deployment(run, hints))
 
     def observed(self, run: Run) -> dict[str, Reading]:
         from ullage.engines.vllm import deployment

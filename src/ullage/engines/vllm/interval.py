@@ -6,21 +6,23 @@ import math
 
 from ullage.core.deployment import Deployment, Interval
 from ullage.core.ledger import Entry
-from ullage.core.run import Run
+from ullage.core.run import Failure, Run
 from ullage.core.units import GIB, Band
 from ullage.engines.vllm import peak
+from ullage.engines.vllm.peak import sampler_bytes
 from ullage.engines.vllm.pool import bytes_per_token, kv_plans
 from ullage.engines.vllm.readings import printed, smallest
 from ullage.engines.vllm.settings import Settings, settings
 from ullage.engines.vllm.terms import Terms, terms
 
 FLAG = "gpu_memory_utilization"
+#: stages in which the pool already has its memory
+AFTER_POOL = ("graph_capture", "warmup", "serving")
 
 
 def interval(run: Run | None, deployment: Deployment) -> Interval:
     """low: the share at which one request of max_model_len just fits; high: the largest share beside which
-    graphs
-    and workspaces still have room in what was free at the start.
+    graphs and workspaces still have room in what was free at the start.
 
     low = (U x T - pool + needed) / T; high = (free at start - what lies beside the share) / T
     """
@@ -30,7 +32,39 @@ def interval(run: Run | None, deployment: Deployment) -> Interval:
     low, low_because = lower(deployment, s, t)
     high, high_because = upper(deployment, s)
     margin = 0.005 if "free_at_start_gib" in deployment.readings else 0.03
+    if run is not None:
+        limit, because = observed_limit(run, deployment, s)
+        if limit is not None and (high is None or limit < high):
+            high, high_because, margin = limit, because, 0.015  # what was missing is a lower limit
+        elif run.ready is not None and high is not None and high < s.utilization <= 1:
+            high, high_because = s.utilization, f"the run started with {s.utilization:g}"
     return Interval(FLAG, low, high, recommended(low, high, s, margin), low_because, high_because)
+
+
+def observed_limit(run: Run, deployment: Deployment, s: Settings) -> tuple[float | None, str]:
+    """The share less what was missing, where this run ran out of memory after its pool was made.
+
+    missing = tried - free; in the sampler warm-up also the buffers that would have followed.
+    """
+    failure = next((f for f in run.failures if not f.cascade and f.at in AFTER_POOL and _is_oom(f)), None)
+    if failure is None or s.total is None or s.total.value <= 0:
+        return None, ""
+    tried, free = (deployment.reading(name) for name in ("oom_alloc_gib", "oom_free_gib"))
+    missing = max(0.005 * s.total.value, (tried.value - free.value) * GIB if tried and free else 0.0)
+    model = deployment.model
+    if failure.kind == "sampler-warmup-oom" and model is not None and model.vocab_size:
+        rows = min(s.max_num_seqs, s.max_num_batched_tokens)
+        missing += max(
+            0.0, sampler_bytes(rows, model.vocab_size, s.release).value - 2 * rows * model.vocab_size * 4
+        )
+    return max(0.0, s.utilization - missing / s.total.value), (
+        f"with {s.utilization:g} at least {missing / GIB:.2f} GiB were missing ({failure.source})"
+    )
+
+
+def _is_oom(failure: Failure) -> bool:
+    text = f"{failure.text} {failure.message} {failure.trace.text if failure.trace else ''}"
+    return "out of memory" in text.lower() or failure.kind == "sampler-warmup-oom"
 
 
 def needed_bytes(deployment: Deployment, s: Settings, t: Terms) -> tuple[float, str]:
@@ -87,8 +121,8 @@ def upper(deployment: Deployment, s: Settings) -> tuple[float | None, str]:
 
 
 def recommended(low: float | None, high: float | None, s: Settings, margin: float = 0.005) -> float | None:
-    """The largest share in steps of 0.01 that keeps ``margin`` to the upper limit (half a percent, 3 % where
-    free memory is not known); None where none starts."""
+    """The largest share in steps of 0.01 that keeps ``margin`` to the upper limit (half a percent; 3 % where
+    free memory is not known, 1.5 % below a share that failed); None where none starts."""
     if low is None:
         return None
     if high is None:

@@ -19,9 +19,8 @@ from ullage.engines.vllm.kv_specs import Cache, Spec, cdiv
 class Group(Struct, frozen=True):
     """Layers that share one block table. ``layers`` are positions in the whole model's list of specs.
 
-    ``specs`` has one entry a layer; where page sizes differ within one kind, so do they. ``lead`` stands
-    for the
-    group's kind even on a pipeline stage that holds none of its layers.
+    ``specs`` has one entry a layer; where page sizes differ within one kind, so do they. ``lead`` stands for
+    the group's kind even on a pipeline stage that holds none of its layers.
     """
 
     layers: tuple[int, ...]

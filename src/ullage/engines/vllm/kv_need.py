@@ -48,9 +48,8 @@ def states_by_mode(spec: Spec, cache: Cache, length: int) -> int:
 
 @MAMBA_BLOCKS.since("0.32.0", source="vllm 0.32.0, v1/kv_cache_interface.py, MambaSpec")
 def states_without_all(spec: Spec, cache: Cache, length: int) -> int:
-    """As before, but the mode "all" no longer counts more than one; in mode align, layers that checkpoint
-    a prefill
-    (Mamba 2, KDA) keep one state more."""
+    """As before, but the mode "all" no longer counts more than one; in mode align, layers that checkpoint a
+    prefill (Mamba 2, KDA) keep one state more."""
     return spec.request_blocks + spec.checkpoint_blocks
 
 

@@ -110,9 +110,8 @@ def mamba_mode(launch: Launch, model: Model | None) -> MambaMode:
 
 
 def draft_layers(deployment: Deployment) -> tuple[Layer, ...]:
-    """The attention layers that a draft head adds: an MTP head repeats the model's last attention layer;
-    an EAGLE
-    head is taken to look like it too. Unknown (empty) for separate draft models."""
+    """The attention layers that a draft head adds: an MTP head repeats the model's last attention layer; an
+    EAGLE head is taken to look like it too. Unknown (empty) for separate draft models."""
     launch, model = deployment.launch, deployment.model
     method = speculative_method(launch)
     if model is None or not method or not num_speculative_tokens(launch):

@@ -1,8 +1,7 @@
 """What one layer keeps in the KV cache of one rank.
 
 Bytes are those of one rank. Sources: vLLM, v1/kv_cache_interface.py and the attention layers'
-get_kv_cache_spec;
-the differences between releases were read from 0.8.5 to 0.33.0.
+get_kv_cache_spec; the differences between releases were read from 0.8.5 to 0.33.0.
 """
 
 from __future__ import annotations
@@ -120,8 +119,8 @@ def state_bytes(state: LinearState, cache: Cache) -> int:
     """Bytes of one request's state in one Mamba or linear-attention layer on one rank.
 
     conv: conv_dim / tp * (kernel - 1 + speculative tokens) in the model's dtype; the groups of Mamba 2 are
-    filled
-    up to tp. Recurrent: heads / tp * head_dim * state_size. (model_executor/layers/mamba/mamba_utils.py)
+    filled up to tp. Recurrent: heads / tp * head_dim * state_size.
+    (model_executor/layers/mamba/mamba_utils.py)
     """
     conv_dim = state.conv_dim
     if state.kind == "mamba2" and state.num_groups % cache.tp:
@@ -162,9 +161,8 @@ def attention_bytes(model: Model, cache: Cache) -> int:
 def hybrid_block_size(model: Model, cache: Cache) -> int:
     """Tokens in an attention block so that its page holds at least one Mamba state.
 
-    block = a * cdiv(state, a * bytes_per_token), a = kernel alignment, at least the asked block size, 128
-    for MLA
-    (platforms/interface.py, _align_hybrid_block_size; 0.10.0 on).
+    block = a * cdiv(state, a * bytes_per_token), a = kernel alignment, at least the asked block size, 128 for
+    MLA (platforms/interface.py, _align_hybrid_block_size; 0.10.0 on).
     """
     states = [state_bytes(layer.state, cache) for layer in model.layers if layer.state]
     token = attention_bytes(model, cache)

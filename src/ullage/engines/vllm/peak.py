@@ -118,9 +118,8 @@ def mla_context_tokens(s: Settings) -> int:
 def non_torch(s: Settings, nvlink: bool | None = None) -> Band:
     """Bytes outside PyTorch that the profile sees grow: libraries, lazily made communicators.
 
-    0.25 GiB on one GPU; with tensor parallelism 0.05 to 2.3, on NVLink 2.07 to 2.21 from 0.18.0 on, where
-    the graph
-    rehearsal runs inside the measured region; before 0.11.0 NCCL and the custom all-reduce are in it.
+    0.25 GiB on one GPU; with tensor parallelism 0.05 to 2.3, on NVLink 2.07 to 2.21 from 0.18.0 on, where the
+    graph rehearsal runs inside the measured region; before 0.11.0 NCCL and the custom all-reduce are in it.
     """
     if s.cache.tp == 1:
         return Band(
@@ -194,9 +193,8 @@ def workspaces(deployment: Deployment, s: Settings) -> list[Entry]:
 
 
 def flashinfer_bytes(deployment: Deployment, s: Settings) -> Band | None:
-    """The FlashInfer workspace: 256 MiB to 0.11.0, then 394 MiB (VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE);
-    used by
-    default on capability 10.x, or where the back end is asked for. None where it is not used."""
+    """The FlashInfer workspace: 256 MiB to 0.11.0, then 394 MiB (VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE); used
+    by default on capability 10.x, or where the back end is asked for. None where it is not used."""
     launch = deployment.launch
     asked = f"{launch.text('attention_backend') or ''} {launch.env.get('VLLM_ATTENTION_BACKEND', '')}".upper()
     gpu = deployment.machine.gpu if deployment.machine else None
@@ -244,9 +242,9 @@ def graphs_entry(deployment: Deployment, s: Settings) -> Entry:
 
 
 def sampler_beyond(deployment: Deployment, s: Settings) -> list[Entry]:
-    """The sampler warm-up of the first model runner runs after the capture (0.8.0 on). The profile took
-    the same
-    room, so normally nothing is left over; the high limit is one buffer of logits, lost to fragmentation."""
+    """The sampler warm-up of the first model runner runs after the capture (0.8.0 on). The profile took the
+    same room, so normally nothing is left over; the high limit is one buffer of logits, lost to
+    fragmentation."""
     model = deployment.model
     if model is None or not model.vocab_size or s.core == "V0" or second_runner(deployment.launch, model):
         return []

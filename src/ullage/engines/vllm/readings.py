@@ -31,8 +31,7 @@ def printed(deployment: Deployment) -> Deployment:
     dropped.
 
     vLLM prints two decimals, from 0.14.0 without trailing zeros, so that "30.2" is 30.20. A reading that a
-    change
-    of settings made untrue is gone from ``readings``; the ranks' own then are untrue as well.
+    change of settings made untrue is gone from ``readings``; the ranks' own then are untrue as well.
     """
     kept = {
         rank: {name: reading for name, reading in own.items() if name in deployment.readings}

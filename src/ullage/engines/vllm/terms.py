@@ -19,7 +19,7 @@ from ullage.engines.vllm import peak
 from ullage.engines.vllm.options import since
 from ullage.engines.vllm.readings import Term, printed, read, smallest
 from ullage.engines.vllm.settings import Settings, settings
-from ullage.engines.vllm.weights import weights_terms
+from ullage.engines.vllm.weights_terms import weights_terms
 
 REQUESTED: Rules[[float, float], float] = Rules("requested")
 
@@ -116,8 +116,7 @@ def pool_term(deployment: Deployment, s: Settings, rank: str | None) -> Term | N
 
 def _prints_terms_only(deployment: Deployment, rank: str | None) -> bool:
     """True if the rank whose terms are used prints them but no pool: from 0.11.1 only the first local rank
-    does,
-    and the budget of the others follows from their own terms."""
+    does, and the budget of the others follows from their own terms."""
     peak_of = deployment.readings.get("peak_activation_gib")
     if peak_of is None:
         return False
@@ -173,7 +172,7 @@ def with_rest(deployment: Deployment) -> Deployment:
     """
     known = printed(deployment)
     rest = named(terms(known, settings(known)).held, "activation peak and non-torch")
-    if rest is None or rest.certainty != "exact" or "rest_gib" in deployment.readings:
+    if rest is None or "pool" not in rest.source or "rest_gib" in deployment.readings:
         return deployment
     band = rest.band.scaled(1 / GIB)
     reading = Reading("rest_gib", Measured(band.value, band.high - band.low), rest.source)

@@ -1,98 +1,273 @@
-"""Weights and non-torch memory of one rank: as printed, else by the checkpoint's bytes."""
+"""vLLM's weights on one rank: what each rank holds of a checkpoint, and what loading adds to it.
+
+Read: vllm 0.16.0 (model_executor/layers/linear.py, vocab_parallel_embedding.py, fused_moe/config.py,
+quantization/mxfp4.py, distributed/utils.py), other releases where a rule names them.
+"""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
+from functools import lru_cache
 
+from msgspec import Struct
 from msgspec.structs import replace
+from packaging.version import Version
 
 from ullage.core.deployment import Deployment
-from ullage.core.model import Model
+from ullage.core.errors import InputError
+from ullage.core.model import Model, TensorGroup
 from ullage.core.units import GIB, Band
-from ullage.engines.vllm import peak
-from ullage.engines.vllm.options import count
-from ullage.engines.vllm.readings import Term, read
-from ullage.engines.vllm.settings import Settings
+from ullage.core.versions import Rules
+from ullage.engines.runtime.loading import converted, doubt, rope_bytes
+from ullage.engines.runtime.mxfp4 import Kernel, padded
+from ullage.engines.runtime.shards import VISION, Cuts, Stage, parts, stages
+from ullage.engines.vllm.options import config, since
+
+PP_SPLIT: Rules[[int, int], list[int]] = Rules("layers of a pipeline stage")
+#: towers of which only the attention is cut (models/kimi_k25_vit.py, moonvit.py)
+_MOONVIT = ("kimi_k25", "kimi_vl")
 
 
-def weights_terms(deployment: Deployment, s: Settings, rank: str | None) -> tuple[Term | None, Term | None]:
-    """(weights, non-torch memory). From 0.27.0 the engine reads both together from the driver ("consumed")."""
-    weights = read(deployment, "weights_gib", "weights", "weights", rank)
-    other = read(deployment, "non_torch_gib", "profile", "non-torch", rank)
-    consumed = read(deployment, "consumed_gib", "weights", "weights and non-torch", rank)
-    if consumed is not None and (weights is None or other is None):
-        if weights is None:
-            return replace(consumed, name="weights and non-torch"), _zero_other(consumed)
-        band = Band(
-            consumed.band.value - weights.band.value, consumed.band.low - weights.band.high,
-            consumed.band.high - weights.band.low,
-        )  # fmt: skip
-        return weights, Term("profile", "non-torch", band, "observed", consumed.source)
-    if weights is None:
-        weights = weights_estimate(deployment, s)
-    if other is None:
-        nvlink = deployment.machine.nvlink if deployment.machine else None
-        other = Term("profile", "non-torch", peak.non_torch(s, nvlink), "estimated", "public logs")
-    return weights, other
+@PP_SPLIT.since("≤0.6.0", source="vllm 0.7.3, distributed/utils.py, get_pp_indices")
+def rest_to_last(num_layers: int, pp: int) -> list[int]:
+    """The last stage takes the remainder: 61 on 3 is 20, 20, 21."""
+    each = num_layers // pp
+    return [each] * (pp - 1) + [num_layers - each * (pp - 1)]
 
 
-def _zero_other(consumed: Term) -> Term:
-    return Term("profile", "non-torch", Band(0.0, 0.0, 0.0), "observed", consumed.source)
+@PP_SPLIT.since("0.8.0", source="vllm 0.8.5 and 0.16.0, distributed/utils.py, get_pp_indices")
+def one_more_before_last(num_layers: int, pp: int) -> list[int]:
+    """The stages before the last take one more each: 61 on 3 is 20, 21, 20."""
+    each, rest = divmod(num_layers, pp)
+    return [each + (pp - 1 - rest <= index < pp - 1) for index in range(pp)]
 
 
-def weights_estimate(deployment: Deployment, s: Settings) -> Term | None:
-    """Weights of a rank where no line shows them: bytes of the checkpoint / (tp x pp), with what ranks
-    repeat."""
-    model = deployment.model
-    size = weight_bytes(model, deployment, s) if model is not None else None
-    if model is None or size is None:
+class Layout(Struct, frozen=True):
+    """The settings of a launch that decide what a rank holds."""
+
+    release: Version | None = None
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    expert_parallel: bool = False
+    redundant_experts: int = 0
+    tower_data_parallel: bool = False
+    partition: tuple[int, ...] = ()
+    capability: tuple[int, int] | None = None
+    vendor: str = "nvidia"
+    online: str | None = None
+    dtype: str | None = None
+    offload_bytes: float = 0.0
+    language_only: bool = False
+    lora: bool = False
+    mxfp4_kernel: str | None = None
+
+
+def layout(deployment: Deployment) -> Layout:
+    """What ``deployment`` says of the way weights are spread."""
+    launch = deployment.launch
+    gpu = deployment.machine.gpu if deployment.machine else None
+    tp, pp, dp = (max(1, launch.integer(f"{name}_parallel_size") or 1) for name in ("tensor", "pipeline", "data"))
+    return Layout(
+        launch.release, tp, pp, dp,
+        expert_parallel=launch.flag("enable_expert_parallel"),
+        redundant_experts=_redundant(deployment),
+        tower_data_parallel=launch.text("mm_encoder_tp_mode") == "data",
+        partition=_partition(launch.env.get("VLLM_PP_LAYER_PARTITION")),
+        capability=gpu.capability if gpu else None, vendor=gpu.vendor if gpu else "nvidia",
+        online=launch.text("quantization"), dtype=launch.text("dtype"),
+        offload_bytes=max(0.0, launch.number("cpu_offload_gb") or 0.0) * GIB,
+        language_only=launch.flag("language_model_only"), lora=launch.flag("enable_lora"),
+        mxfp4_kernel=_asked_kernel(launch.env),
+    )  # fmt: skip
+
+
+def _redundant(deployment: Deployment) -> int:
+    given = config(deployment.launch, "eplb_config").get("num_redundant_experts")
+    number = given if isinstance(given, int) else deployment.launch.integer("num_redundant_experts")
+    return min(max(0, number or 0), 1 << 16)
+
+
+def _asked_kernel(env: dict[str, str]) -> str | None:
+    """The kernel that a variable asks for on gpt-oss's experts."""
+    asked = {
+        "VLLM_MXFP4_USE_MARLIN": "marlin", "VLLM_USE_FLASHINFER_MOE_MXFP4_BF16": "cutlass",
+        "VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8_CUTLASS": "cutlass", "VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8": "trtllm",
+    }  # fmt: skip
+    return next((kernel for name, kernel in asked.items() if env.get(name) == "1"), None)
+
+
+def _partition(text: str | None) -> tuple[int, ...]:
+    words = (text or "").split(",")[:256]
+    return tuple(int(word) for word in words) if words and all(w.strip().isdecimal() for w in words) else ()
+
+
+def stages_of(num_layers: int, at: Layout) -> list[Stage]:
+    """The pipeline stages; VLLM_PP_LAYER_PARTITION where it adds up."""
+    pp = max(1, at.pp)
+    if len(at.partition) == pp and sum(at.partition) == num_layers:
+        return stages(at.partition)
+    return stages(PP_SPLIT.at(at.release)(num_layers, pp))
+
+
+def cuts_of(model: Model, at: Layout) -> Cuts:
+    """How many ranks share each part. Data parallel ranks each hold all but the experts, which go over tp x dp:
+    whole with --enable-expert-parallel, else cut (fused_moe/config.py, FusedMoEParallelConfig.make)."""
+    over = at.tp * at.dp
+    ranks, ways = (over, 1) if at.expert_parallel and over > 1 else (1, over)
+    tower = {part: _tower_ways(model, part, at) for part in VISION}
+    return Cuts(
+        tower, default=at.tp, kv_heads=_kv_heads(model), expert_ranks=ranks, expert_ways=ways,
+        redundant=at.redundant_experts if ranks > 1 else 0,
+    )  # fmt: skip
+
+
+def _loaded(group: TensorGroup, model: Model) -> TensorGroup:
+    """LLaVA reads the last layer but one of its tower; the last is not made (models/llava.py, clip.py)."""
+    if model.model_type in ("llava", "llava_next") and group.part in VISION and len(group.layers) > 1:
+        return replace(group, layers=group.layers[:-1])
+    return group
+
+
+def _tower_ways(model: Model, part: str, at: Layout) -> int:
+    if at.tower_data_parallel:
+        return 1
+    return 1 if model.model_type in _MOONVIT and part != "vision attention" else at.tp
+
+
+def _kv_heads(model: Model) -> int:
+    return max((layer.kv_heads for layer in model.layers if layer.kind != "mla"), default=0) or model.num_heads
+
+
+def rank_bytes(groups: Sequence[TensorGroup], model: Model, at: Layout, stage: Stage) -> list[tuple[str, int]]:
+    """(part, bytes) on each rank of ``stage``, the largest first: the target model without its MTP layers.
+
+    With MLA and a quantised kv_b_proj the absorbed W_UK and W_UV stay beside it in 16 bit; a plain one is viewed
+    (attention/mla_attention.py, process_weights_after_loading).
+    """
+    cuts = cuts_of(model, at)
+    kept = [_loaded(g, model) for g in groups if not (at.language_only and g.part in VISION)]
+    kernel = mxfp4_kernel(model, at)
+
+    def change(group: TensorGroup) -> int | None:
+        return padded(group, cuts, model.hidden_size, model.intermediate_size, kernel) if kernel else None
+
+    found = parts(
+        converted(kept, at.online, _cast(model, at)), cuts, stage, model.num_layers, tied=model.tied_embeddings,
+        change=change,
+    )  # fmt: skip
+    copies = ABSORBED.at(at.release)(groups, model, cuts, stage)
+    if copies:
+        found["absorbed MLA copies"] = copies
+    return sorted(found.items(), key=lambda item: -item[1])
+
+
+ABSORBED: Rules[[Sequence[TensorGroup], Model, Cuts, Stage], int] = Rules("absorbed MLA matrices")
+
+
+@ABSORBED.since("≤0.6.0", source="vllm 0.6.6, models/deepseek_v2.py")
+def none_yet(groups: Sequence[TensorGroup], model: Model, cuts: Cuts, stage: Stage) -> int:
+    """No latent attention yet: keys and values are made in full."""
+    return 0
+
+
+@ABSORBED.since("0.7.1", source="vllm 0.7.3, attention/backends/mla/utils.py, process_weights_after_loading")
+def products(groups: Sequence[TensorGroup], model: Model, cuts: Cuts, stage: Stage) -> int:
+    """W_Q_UK, W_UV_O and W_QR: heads x (kv_lora_rank x (q_lora_rank + hidden) x b + q_lora_rank x rope x 2)
+    a layer, b = 1 where the checkpoint is FP8, else 2."""
+    layer = next((layer for layer in model.layers if layer.kind == "mla"), None)
+    kv_b = next((g for g in groups if g.name.endswith(".kv_b_proj.weight")), None)
+    if layer is None or kv_b is None:
+        return 0
+    shapes = {g.name.rsplit(".", 2)[1]: g.shape for g in groups if ".self_attn." in g.name and len(g.shape) == 2}
+    into = shapes.get("q_b_proj", shapes.get("q_proj", (0, model.hidden_size)))[1]
+    width = 1 if kv_b.dtype == "F8_E4M3" else 2
+    each = layer.kv_lora_rank * (into + model.hidden_size) * width + into * layer.rope_dim * 2
+    return stage.num_layers * model.num_heads * each // cuts.of("attention")
+
+
+@ABSORBED.since("0.8.0", source="vllm 0.16.0, attention/mla_attention.py, process_weights_after_loading")
+def dequantised(groups: Sequence[TensorGroup], model: Model, cuts: Cuts, stage: Stage) -> int:
+    """W_UK and W_UV where kv_b_proj is quantised: it once more in 16 bit."""
+    total = 0
+    for group in groups:
+        if group.dtype not in ("F8_E4M3", "U8", "I8", "I32") or not group.name.endswith(_KV_B):
+            continue
+        elements = group.shape[0] * group.shape[-1] * {"I32": 8, "U8": 2}.get(group.dtype, 1)
+        inside = sum(1 for n in group.layers if stage.first_layer <= n < min(stage.end_layer, model.num_layers))
+        total += inside * elements * 2 // cuts.of("attention")
+    return total
+
+
+_KV_B = (".kv_b_proj.weight", ".kv_b_proj.weight_packed", ".kv_b_proj.qweight")
+
+
+def mxfp4_kernel(model: Model, at: Layout) -> Kernel | None:
+    """gpt-oss's kernel by GPU: data-centre Blackwell FlashInfer, Hopper Triton's (from 0.11.0, Marlin with LoRA),
+    all others Marlin (quantization/mxfp4.py, get_mxfp4_backend)."""
+    if model.model_type != "gpt_oss" or "mxfp4" not in (model.quantization or ""):
         return None
-    ranks = s.cache.tp * s.cache.pp
-    share = spread(size, model, ranks, max(1, count(deployment.launch, "data_parallel_size", 65536) or 1))
-    offloaded = (deployment.launch.number("cpu_offload_gb") or 0.0) * GIB
-    repeated, padded = 1.03 if ranks == 1 else 1.12, 1.0
-    kind = f"{model.quantization} {model.id}".lower()
-    if "fp4" in kind and ranks > 1:
-        repeated = 1.35  # experts are padded to the kernel's multiples: up to 31 % at TP 8
-    if "mxfp4" in kind:
-        padded, repeated = 1.07, max(repeated, 1.12)  # gpt-oss: 6 to 9 % on one GPU
-    beside = 0.2 * GIB + (1.5 * GIB / s.cache.tp if s.cache.num_speculative_tokens else 0.0)
-    band = Band(
-        max(0.0, padded * share.value + 0.03 * GIB - offloaded), max(0.0, share.low * 0.97 - 1.1 * offloaded),
-        max(0.0, share.high * repeated + beside - 0.9 * offloaded),
-    )  # fmt: skip
-    return Term("weights", "weights", band, "estimated", f"checkpoint of {size.value / GIB:.2f} GiB / {ranks}")
+    if at.vendor != "nvidia":
+        return "plain"
+    if at.mxfp4_kernel is not None and not at.lora:
+        return {"marlin": "marlin", "cutlass": "cutlass", "trtllm": "trtllm"}[at.mxfp4_kernel]  # type: ignore[return-value]
+    major = at.capability[0] if at.capability else None
+    if major == 10 and not at.lora:
+        return "trtllm"
+    return "triton-hopper" if major == 9 and since(at.release, "0.11.0") and not at.lora else "marlin"
 
 
-#: bits a weight in checkpoints whose names say so; some layers always stay in 16 bits
-_BITS = (
-    (r"nvfp4|mxfp4|fp4|int4|4bit|w4a16|w4a4|awq|gptq|q4", 4.5, 6.5),
-    (r"fp8|int8|w8a8|w8a16|8bit|q8", 8.0, 10.0),
-)
+def _cast(model: Model, at: Layout) -> str | None:
+    """The float type that plain weights are cast to, where it has another width than theirs."""
+    if at.dtype in ("float32", "float"):
+        return "F32"
+    return "BF16" if (model.dtype or "").endswith("float32") else None
 
 
-def spread(size: Band, model: Model, ranks: int, dp: int) -> Band:
-    """Bytes of one rank: size / (tp x pp); data-parallel engines share the experts, while attention is whole in
-    each (model_executor/layers/fused_moe/config.py)."""
-    if dp == 1 or not model.num_experts:
-        return size.scaled(1 / ranks)
-    whole = size.scaled(1 / ranks)
+# --- bands --------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=32)
+def groups_of(model: Model) -> tuple[TensorGroup, ...]:
+    """The tensors of a model; () where they are not known."""
+    from ullage.models.tensors import of_model
+
+    try:
+        return of_model(model)
+    except (InputError, RecursionError, OverflowError, MemoryError):
+        return ()
+
+
+def fullest(model: Model, at: Layout) -> list[tuple[str, int]] | None:
+    """The parts of the rank that holds most."""
+    groups = groups_of(model)
+    if not groups or not model.num_layers:
+        return None
+    ranks = [rank_bytes(groups, model, at, stage) for stage in stages_of(model.num_layers, at)]
+    return max(ranks, key=lambda found: sum(size for _, size in found))
+
+
+def weights(deployment: Deployment) -> Band | None:
+    """Bytes that torch has allocated once the target model is loaded ("Model loading took"), on the fullest rank.
+
+    The tensors, the rotary tables, and what 46 public loads show beside them (up to 1 MiB a tensor that the
+    allocator does not split); wider where the quantisation is a guess by the name. --cpu-offload-gb comes off.
+    """
+    model = deployment.model
+    at = layout(deployment)
+    found = fullest(model, at) if model is not None else None
+    if model is None or found is None:
+        return None
+    rule = sum(size for _, size in found) + rope_bytes(model, 2)
+    rule = max(0, rule - round(at.offload_bytes))
+    low, value, high = doubt(model)
     return Band(
-        whole.value * (0.06 + 0.94 / dp), whole.low / dp, whole.high * (0.15 + 0.85 / dp)
+        rule * (1 + value) + min(0.015 * GIB, 0.01 * rule),
+        rule * (1 - low) - 0.02 * GIB,
+        rule * (1 + high) + 0.1 * GIB,
     )  # fmt: skip
 
 
-def weight_bytes(model: Model, deployment: Deployment, s: Settings) -> Band | None:
-    """Bytes of all weights once loaded: the checkpoint's, unless the launch or the name says another format."""
-    size, count = model.checkpoint_bytes, model.parameters
-    if s.cache.model_dtype == "float32" and count:
-        return Band(4.0 * count, 4.0 * count, 4.0 * count)
-    asked = deployment.launch.text("quantization") or ""
-    for pattern, low, high in _BITS:
-        if count and re.search(pattern, f"{deployment.launch.model or model.id} {asked}", re.IGNORECASE):
-            if size and size * 8 <= 1.15 * high * count:
-                break  # the checkpoint itself is in this format
-            return Band(count * (low + high) / 16, count * low / 8, count * high / 8)
-    if size:
-        return Band(size, size, size)
-    return Band(2.0 * count, 2.0 * count, 2.0 * count) if count else None
+def draft_weights(deployment: Deployment) -> Band | None:
+    """Not yet."""
+    return None

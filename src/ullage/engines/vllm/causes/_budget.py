@@ -98,9 +98,9 @@ class Terms(Struct, frozen=True):
 
 
 def terms(case: Case) -> Terms:
-    """The budget's terms; the weights fall back on what the engine's own ledger computes."""
+    """The budget's terms as printed; the total falls back on the graph line, then on the GPU's name."""
     share = utilization(case)
-    total = _value(figure(case, "total_gib")) or machine_total(case)
+    total = _value(figure(case, "total_gib")) or _total_of_graphs(case) or machine_total(case)
     requested = _value(figure(case, "requested_gib"))
     return Terms(
         utilization=share, total=total,
@@ -110,6 +110,14 @@ def terms(case: Case) -> Terms:
         graphs=_value(figure(case, "graph_estimate_gib")) if subtracts_graphs(case) else None,
         pool=_value(smallest(case, "kv_gib")),
     )  # fmt: skip
+
+
+def _total_of_graphs(case: Case) -> float | None:
+    """GiB of the card from the line that gives the share without graphs: estimate / (U - U')."""
+    estimate, without = figure(case, "graph_estimate_gib"), figure(case, "utilization_without_graphs")
+    if estimate is None or without is None or utilization(case) - without.value < 0.005:
+        return None
+    return estimate.value / (utilization(case) - without.value)
 
 
 def _value(known: Known | None) -> float | None:

@@ -105,12 +105,25 @@ def oom(case: Case) -> Oom | None:
     """The out-of-memory failure of the case; None where the root is another fault."""
     if not says(case, OOM) and not says(case, r"out of memory occurred when warming up"):
         return None
-    read = {name: _read(pattern, case.text) for name, pattern in _PARTS.items()}
-    others = [parse_size(m) for m in _OTHER.findall(case.text)]
+    text = _fullest(case)
+    read = {name: _read(pattern, text) for name, pattern in _PARTS.items()}
+    others = [parse_size(m) for m in _OTHER.findall(text)]
     if read["process"] is None and others:
         # inside a container the message names this process by its number on the host, and first
         read["process"], others = max(others), []
     return Oom(**read, named_others=sum(others))
+
+
+def _fullest(case: Case) -> str:
+    """The root failure's text; where it was shortened, that of the same failure printed again in full."""
+    if _read(_PARTS["total"], case.text) is not None:
+        return case.text
+    tried = _read(_PARTS["tried"], case.text)
+    for later in case.failures:
+        text = f"{later.text}\n{later.message}"
+        if _read(_PARTS["total"], text) is not None and tried in (None, _read(_PARTS["tried"], text)):
+            return text
+    return case.text
 
 
 def _read(pattern: str, text: str) -> int | None:

@@ -38,13 +38,16 @@ def test(case: Case) -> Finding | None:
         case, "graph-estimate-overreserve", "certain", 45,
         f"The graph estimate of {gib(known.graphs)} was taken off the pool; without it the missing "
         f"{gib(missing)} would be there.",
-        f"The engine's rule: {known.formula}. The estimate is "
-        f"{known.graphs / (known.total or known.graphs):.0%} of the card; captures of one model usually take "
-        f"0.3 to 1.5 GiB.",
+        f"The engine's rule: {known.formula}. The estimate is {gib(known.graphs)}{_part(known)}; captures of "
+        f"one model usually take 0.3 to 1.5 GiB.",
         shown=["graph_estimate_gib", "kv_gib", "weights_gib"], lines=["CUDA graph memory profiling is enabled"],
         fixes=_fixes(case, known), phase="kv_pool",
         refuted=[Refuted("fragmentation", "the check is arithmetic on bytes; no allocation has failed")],
     )  # fmt: skip
+
+
+def _part(known: Terms) -> str:
+    return f" ({known.graphs / known.total:.0%} of the card)" if known.graphs and known.total else ""
 
 
 def _missing(case: Case) -> float | None:
