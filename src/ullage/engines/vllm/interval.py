@@ -133,7 +133,8 @@ def recommended(low: float | None, high: float | None, s: Settings, margin: floa
     best = math.floor((high - margin) * 100) / 100
     if best > low:
         return round(best, 2)
-    return round((low + high) / 2, 4)
+    middle = round((low + high) / 2, 4)
+    return middle if low < middle <= high else None
 
 
 def shortage(deployment: Deployment, entries: list[Entry] | None = None) -> Band | None:
