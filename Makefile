@@ -25,6 +25,7 @@ bench: .venv/.ready ## ratios against peers, in one run
 
 docs: .venv/.ready ## one page a cause, made from the causes themselves
 	$(BIN)/python tools/cause_pages.py
+	$(BIN)/python tools/console_blocks.py
 
 lock: .venv/.ready ## renew the exact versions after a change of pyproject.toml or requirements/dev.in
 	$(BIN)/python -m pip install --quiet uv

@@ -114,7 +114,9 @@ class Source:
                 found[statement.target.id] = (statement, module)
         yield from found.values()
 
-    def value(self, node: ast.AST | None, module: Module, known: Mapping[str, Any] | None = None, depth: int = 0) -> Any:
+    def value(
+        self, node: ast.AST | None, module: Module, known: Mapping[str, Any] | None = None, depth: int = 0
+    ) -> Any:
         """What an expression stands for. Raises Unknown."""
         return Evaluation(self, module, dict(known or {}), depth)(node)
 
@@ -233,7 +235,9 @@ class Evaluation:
 
     def _member(self, cls: ast.ClassDef, home: Module, name: str) -> Any:
         for statement in cls.body:
-            targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+            targets = (
+                statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+            )
             if any(isinstance(t, ast.Name) and t.id == name for t in targets):
                 value = getattr(statement, "value", None)
                 found = self._there(value, home)
@@ -262,6 +266,8 @@ class Evaluation:
         value = self(node.operand)
         if isinstance(node.op, ast.USub) and isinstance(value, int | float):
             return -value
+        if isinstance(node.op, ast.Not) and isinstance(value, bool):
+            return not value
         raise Unknown(ast.unparse(node))
 
     def _subscript(self, node: ast.Subscript) -> Any:
@@ -269,7 +275,9 @@ class Evaluation:
         if name == "Literal":
             inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
             values = [self(item) for item in inner]
-            return Literals(tuple(v for one in values for v in (one.values if isinstance(one, Literals) else [one])))
+            return Literals(
+                tuple(v for one in values for v in (one.values if isinstance(one, Literals) else [one]))
+            )
         owner, key = self(node.value), self(node.slice)
         try:
             return owner[key]

@@ -118,7 +118,10 @@ def _literal_dict(node: ast.expr | None) -> dict[str, ast.expr]:
 def _calls(source: Source, module: Module) -> Iterator[tuple[ast.Call, dict[str, Any]]]:
     """Each ``add_argument`` of the server's parser, with the local lists that it may use."""
     for function in ast.walk(module.tree):
-        if isinstance(function, ast.FunctionDef) and function.name in ("add_cli_args", "add_deprecated_cli_args"):
+        if isinstance(function, ast.FunctionDef) and function.name in (
+            "add_cli_args",
+            "add_deprecated_cli_args",
+        ):
             known: dict[str, Any] = {}
             for node in sorted(
                 (n for n in ast.walk(function) if hasattr(n, "lineno")), key=lambda n: (n.lineno, n.col_offset)
@@ -140,7 +143,9 @@ def _learn(source: Source, module: Module, node: ast.AST, known: dict[str, Any])
 def _of_call(
     source: Source, module: Module, call: ast.Call, known: dict[str, Any], fields: dict[str, Any]
 ) -> Flag | None:
-    spellings = tuple(a.value for a in call.args if isinstance(a, ast.Constant) and str(a.value).startswith("-"))
+    spellings = tuple(
+        a.value for a in call.args if isinstance(a, ast.Constant) and str(a.value).startswith("-")
+    )
     if not spellings:
         return None
     words = {word.arg: word.value for word in call.keywords if word.arg}

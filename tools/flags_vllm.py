@@ -12,14 +12,42 @@ from typing import Any
 from flag_source import Enum, Flag, Literals, Module, Source, Unknown, as_text, imported
 
 _ENGINE = "vllm.engine.arg_utils"
-_SERVERS = ("vllm.entrypoints.openai.cli_args", "vllm.entrypoints.common.cli_args")
+_SERVERS = (
+    "vllm.entrypoints.openai.cli_args", "vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.common.cli_args",
+)  # fmt: skip
 _COMMANDS = ("vllm.entrypoints.cli.serve", "vllm.scripts")
-_FUNCTIONS = ("add_cli_args", "make_arg_parser", "_customize_cli_kwargs", "_async_engine_args_parser", "subparser_init", "main")
+_FUNCTIONS = (
+    "add_cli_args",
+    "make_arg_parser",
+    "_customize_cli_kwargs",
+    "_async_engine_args_parser",
+    "subparser_init",
+    "main",
+)
 _INSTEAD = re.compile(r"(?:[Uu]se|in favou?r of|[Pp]refer) [`'\"]*(--[a-z][\w-]*)")
 _UNIONS = ("Optional", "Union")
 _WRAPPERS = ("Annotated", "SkipValidation", "InitVar", "ClassVar", "Required", "SerializeAsAny")
-_SEQUENCES = {"list": "list", "List": "list", "Sequence": "list", "tuple": "tuple", "Tuple": "tuple", "set": "set", "Set": "set"}
-_PLAIN = {"bool": "bool", "int": "int", "float": "float", "str": "str", "None": "none", "dict": "dict", "Dict": "dict", "list": "list", "tuple": "tuple", "set": "set"}
+_SEQUENCES = {
+    "list": "list",
+    "List": "list",
+    "Sequence": "list",
+    "tuple": "tuple",
+    "Tuple": "tuple",
+    "set": "set",
+    "Set": "set",
+}
+_PLAIN = {
+    "bool": "bool",
+    "int": "int",
+    "float": "float",
+    "str": "str",
+    "None": "none",
+    "dict": "dict",
+    "Dict": "dict",
+    "list": "list",
+    "tuple": "tuple",
+    "set": "set",
+}
 
 
 @dataclass(frozen=True)
@@ -43,7 +71,11 @@ class Scope:
         """(variable, field) of ``variable["field"]``, or of a name that stands for it."""
         if isinstance(node, ast.Name):
             return self.fields.get(node.id)
-        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and isinstance(node.slice, ast.Constant):
+        if (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.value, ast.Name)
+            and isinstance(node.slice, ast.Constant)
+        ):
             known = node.value.id in self.classes or node.value.id == "frontend_kwargs"
             return (node.value.id, str(node.slice.value)) if known else None
         return None
@@ -68,9 +100,13 @@ class Release:
         text = ast.unparse(found.tree)
         self.open_literals = "metavar' if contains_type(type_hints, str)" in text
         self.optional_strings = "{bool, str, type(None)}" in text
-        whole = re.search(r"contains_type\(type_hints, int\)(.*?)contains_type\(type_hints, float\)", text, re.DOTALL)
+        whole = re.search(
+            r"contains_type\(type_hints, int\)(.*?)contains_type\(type_hints, float\)", text, re.DOTALL
+        )
         sized = whole is not None and "human_readable_int" in whole[1]
-        self.human = set(re.findall(r"'(max_\w+|kv_\w+|safetensors_\w+)'", whole[1])) if whole and sized else set()
+        self.human = (
+            set(re.findall(r"'(max_\w+|kv_\w+|safetensors_\w+)'", whole[1])) if whole and sized else set()
+        )
         self.human |= {"max_model_len"} if self.human else set()
         self.fields = {
             node.target.id: (node, home)
@@ -87,6 +123,8 @@ class Release:
 
     def flags(self) -> list[Flag]:
         found: dict[str, Flag] = {}
+        if not any(self.source.module(dotted) for dotted in _SERVERS):
+            raise FileNotFoundError(f"{self.source.root}: no module of {', '.join(_SERVERS)}")
         for dotted in (*_SERVERS, *_COMMANDS, _ENGINE):
             module = self.source.module(dotted)
             if module is not None:
@@ -100,11 +138,13 @@ class Release:
         for function in ast.walk(module.tree):
             if isinstance(function, ast.FunctionDef) and function.name in _FUNCTIONS:
                 scope = Scope({}, changed, {})
-                for node in sorted((n for n in ast.walk(function) if hasattr(n, "lineno")), key=lambda n: n.lineno):
+                for node in sorted(
+                    (n for n in ast.walk(function) if hasattr(n, "lineno")), key=lambda n: n.lineno
+                ):
                     self._learn(module, node, scope)
                     if isinstance(node, ast.For):
                         yield from self._of_loop(module, node)
-                    if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
+                    if isinstance(node, ast.Call) and _adds(node, module):
                         flag = self._of_call(module, node, scope)
                         if flag is not None:
                             yield flag
@@ -130,7 +170,11 @@ class Release:
         elif isinstance(node, ast.Assign | ast.AugAssign):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
             call = node.value
-            if isinstance(call, ast.Call) and ast.unparse(call.func) == "get_kwargs" and isinstance(target, ast.Name):
+            if (
+                isinstance(call, ast.Call)
+                and ast.unparse(call.func) == "get_kwargs"
+                and isinstance(target, ast.Name)
+            ):
                 name = ast.unparse(call.args[0])
                 scope.classes[target.id] = self.source.class_of(
                     ast.Name("FrontendArgs") if name == "cls" else call.args[0], module
@@ -165,7 +209,9 @@ class Release:
             keywords = self._of_field(node, where)
             for key in ((variable, name), ("frontend_kwargs", name)):
                 keywords = self._changed(module, keywords, changed.get(key, {}))
-            yield Flag(name, ("--" + name.replace("_", "-"),), keywords.type, keywords.default, keywords.choices)
+            yield Flag(
+                name, ("--" + name.replace("_", "-"),), keywords.type, keywords.default, keywords.choices
+            )
 
     def _of_call(self, module: Module, call: ast.Call, scope: Scope) -> Flag | None:
         spellings = tuple(
@@ -184,8 +230,18 @@ class Release:
             keywords = replace(keywords, default=self._default(words["default"], module, name))
         if "choices" in words:
             keywords = replace(keywords, choices=self._choices(words["choices"], module))
-        text = " ".join(n.value for n in ast.walk(words["help"]) if isinstance(n, ast.Constant) and isinstance(n.value, str)) if "help" in words else ""
-        old = bool(self._quiet(words.get("deprecated"), module)) or text.lower().startswith(("[deprecated", "deprecated"))
+        text = (
+            " ".join(
+                n.value
+                for n in ast.walk(words["help"])
+                if isinstance(n, ast.Constant) and isinstance(n.value, str)
+            )
+            if "help" in words
+            else ""
+        )
+        old = bool(self._quiet(words.get("deprecated"), module)) or text.lower().startswith(
+            ("[deprecated", "deprecated")
+        )
         instead = [each for each in _INSTEAD.findall(text) if each not in spellings] if old else []
         return Flag(
             name, spellings, keywords.type, keywords.default, keywords.choices,
@@ -202,7 +258,9 @@ class Release:
     def _spread(self, node: ast.expr, scope: Scope, module: Module) -> Keywords | None:
         if isinstance(node, ast.Dict):
             inner = [value for key, value in zip(node.keys, node.values, strict=True) if key is None]
-            own = {k.value: v for k, v in zip(node.keys, node.values, strict=True) if isinstance(k, ast.Constant)}
+            own = {
+                k.value: v for k, v in zip(node.keys, node.values, strict=True) if isinstance(k, ast.Constant)
+            }
             found = self._spread(inner[0], scope, module) if inner else None
             return self._changed(module, found, own) if found is not None else None
         place = scope.field(node)
@@ -217,16 +275,22 @@ class Release:
     def _changed(self, module: Module, keywords: Keywords, changes: dict[str, ast.AST | None]) -> Keywords:
         for key, value in changes.items():
             if key == "choices":
-                keywords = replace(keywords, choices=self._choices(value, module) if value is not None else None)
+                keywords = replace(
+                    keywords, choices=self._choices(value, module) if value is not None else None
+                )
             elif key == "default" and value is not None:
                 keywords = replace(keywords, default=self._quiet(value, module))
             elif key == "nargs":
                 keywords = replace(keywords, type=keywords.type.removeprefix("list-"))
             elif key == "removed":
                 gone = self._quiet(value, module)
-                keywords = replace(keywords, choices=tuple(c for c in keywords.choices or () if c != gone) or None)
+                keywords = replace(
+                    keywords, choices=tuple(c for c in keywords.choices or () if c != gone) or None
+                )
             elif key == "type" and value is not None and not isinstance(value, ast.Lambda):
-                listed = "list-" if keywords.type.startswith("list-") and "loads" not in ast.unparse(value) else ""
+                listed = (
+                    "list-" if keywords.type.startswith("list-") and "loads" not in ast.unparse(value) else ""
+                )
                 keywords = replace(keywords, type=listed + _parsed(ast.unparse(value)))
         return keywords
 
@@ -239,7 +303,10 @@ class Release:
         if "dataclass" in kinds:
             return Keywords("json")
         if "bool" in kinds:
-            return Keywords("optional-str" if self.optional_strings and kinds == {"bool", "str", "none"} else "switch", default)
+            return Keywords(
+                "optional-str" if self.optional_strings and kinds == {"bool", "str", "none"} else "switch",
+                default,
+            )
         if "literal" in kinds:
             values = next(extra for kind, extra in hints if kind == "literal")
             closed = not (self.open_literals and "str" in kinds)
@@ -262,7 +329,12 @@ class Release:
 
     def _kind(self, words: dict[str, ast.expr], name: str) -> str:
         action = ast.unparse(words["action"]).strip("'\"") if "action" in words else ""
-        for mark, kind in (("store_true", "flag"), ("store_false", "unflag"), ("BooleanOptional", "switch"), ("StoreBoolean", "optional-bool")):
+        for mark, kind in (
+            ("store_true", "flag"),
+            ("store_false", "unflag"),
+            ("BooleanOptional", "switch"),
+            ("StoreBoolean", "optional-bool"),
+        ):
             if mark in action:
                 return kind
         base = _parsed(ast.unparse(words["type"])) if "type" in words else "str"
@@ -351,10 +423,19 @@ class Hints:
         return self.of(found, home, depth + 1) if isinstance(found, ast.expr) else [("other", None)]
 
 
+def _adds(call: ast.Call, module: Module) -> bool:
+    """True for an ``add_argument`` of the server; the command line's own module has other commands too."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != "add_argument":
+        return False
+    return module.dotted not in _COMMANDS or "serve" in ast.unparse(call.func.value)
+
+
 def _class_kind(cls: ast.ClassDef) -> str:
     marks = {ast.unparse(d).partition("(")[0].rpartition(".")[2] for d in cls.decorator_list}
     if marks & {"config", "dataclass"}:
         return "dataclass"
+    if any("IntEnum" in ast.unparse(base) for base in cls.bases):
+        return "int"
     return "dict" if any(re.match(r"[Dd]ict\b", ast.unparse(base)) for base in cls.bases) else "other"
 
 

@@ -17,7 +17,7 @@ Exit codes: 0 healthy or will start; 1 a failure was found or it will not start;
 class Commands(click.Group):
     """A group whose commands are imported when they are first asked for, so that --help stays quick."""
 
-    MODULES = {"why": "why", "diff": "diff"}  # noqa: RUF012
+    MODULES = {"plan": "plan", "why": "why", "diff": "diff"}  # noqa: RUF012
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.MODULES)
@@ -33,6 +33,7 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([
+                ("plan -- COMMAND", "will this launch start, where does every GiB go, which change gives more"),
                 ("why LOG...", "what failed first and why, and which change mends it"),
                 ("diff A B", "two runs side by side: settings, environment, both ledgers"),
             ])  # fmt: skip

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ullage.core.launch import Arg, Launch
-from ullage.core.ledger import Ledger
+from ullage.core.ledger import Entry, Ledger
 from ullage.core.machine import Machine
 from ullage.core.model import Model
 from ullage.core.run import Phase
@@ -52,12 +52,22 @@ class Deployment(Struct, frozen=True):
         return replace(self, readings={k: v for k, v in self.readings.items() if k not in names})
 
 
+#: a verdict is given where the odds are better than three to two
+SURE = 0.6
+
+
+def likely(chance: float) -> Verdict:
+    """The verdict of a check that is passed with this ``chance`` (0 to 1)."""
+    return "starts" if chance >= SURE else "fails" if chance <= 1 - SURE else "unsure"
+
+
 class Budget(Struct, frozen=True):
     """An engine's own arithmetic for one deployment.
 
     ``pool_bytes`` is what is left for the KV cache on the deciding rank; it may be negative. ``formula`` is the
     rule with its numbers in words ("21.78 - 94.08 x (1 - 0.55) = -20.56 GiB"), ``rule`` its source. ``missing``
-    names what would be needed where ``verdict`` is "unsure".
+    names what would be needed where ``verdict`` is "unsure". ``reserve`` is what the fraction keeps out of
+    weights and pool (SGLang: total x (1 - mem_fraction_static)), where the engine works so.
     """
 
     verdict: Verdict = "unsure"
@@ -71,6 +81,7 @@ class Budget(Struct, frozen=True):
     ledgers: tuple[Ledger, ...] = ()
     missing: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    reserve: Entry | None = None
 
 
 class Interval(Struct, frozen=True):

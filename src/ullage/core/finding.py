@@ -15,6 +15,24 @@ HOW: tuple[How, ...] = ("certain", "likely", "possible")
 Role = Literal["root", "cascade", "context"]
 
 
+class Hazard(Struct, frozen=True):
+    """What is known to go wrong, or to be lost, with a launch on a machine, before it is tried.
+
+    ``id`` stays the same from release to release of ullage. ``stops``: the engine will refuse or die at
+    ``phase``, for the reason ``cause`` of CAUSES.toml; only what is ``certain`` stops. ``message`` is what the
+    engine prints then, literally; ``source`` is where this was read.
+    """
+
+    id: str
+    text: str
+    source: str
+    certain: bool = True
+    stops: bool = False
+    phase: Phase | None = None
+    cause: str | None = None
+    message: str = ""
+
+
 class Evidence(Struct, frozen=True):
     """A log line that proves or places something; ``count`` lines like it (other ranks) are folded into it."""
 

@@ -29,11 +29,13 @@ class Entry(Struct, frozen=True):
 
 class Ledger(Struct, frozen=True):
     """The memory of one rank's GPU. ``total_bytes`` is what the engine had at its own starting point
-    (SGLang: free before the weights; vLLM: the device), so entries + left = total."""
+    (SGLang: free before the weights; vLLM: the device), so entries + left = total. ``total_source``: the line
+    or rule that the total is from, where it is known."""
 
     rank: str
     total_bytes: int
     entries: tuple[Entry, ...] = ()
+    total_source: str = ""
 
     @property
     def used_bytes(self) -> int:

@@ -6,6 +6,7 @@ GiB is 2**30 bytes. The engines print "GB" and mean GiB; only HiCache sizes of S
 from __future__ import annotations
 
 import re
+from math import erf, sqrt
 from typing import Self
 
 from msgspec import Struct
@@ -35,6 +36,16 @@ class Band(Struct, frozen=True):
 
     def overlaps(self, other: Band) -> bool:
         return self.low <= other.high and other.low <= self.high
+
+    def chance_above(self, limit: float) -> float:
+        """How likely the true value is above ``limit``, from 0 to 1.
+
+        low .. high is taken as the middle 90 % of a normal distribution whose two sides may differ in width.
+        """
+        side = self.value - self.low if limit <= self.value else self.high - self.value
+        if side <= 0:
+            return 1.0 if self.value > limit else 0.0
+        return 0.5 * (1 + erf((self.value - limit) / side * 1.645 / sqrt(2)))
 
 
 class Measured(Struct, frozen=True):
@@ -72,6 +83,8 @@ class Measured(Struct, frozen=True):
         return round(self.value * GIB)
 
     def __str__(self) -> str:
+        if not self.step and not self.value.is_integer():
+            return f"{self.value:.6g}"
         decimals = max(0, -round(_log10(self.step))) if self.step else 0
         return f"{self.value:.{decimals}f}"
 

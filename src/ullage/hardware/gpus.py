@@ -17,6 +17,8 @@ _COUNT = re.compile(r"^\s*(\d{1,4})\s*(?:[x×*]\s*|\s(?!\s*[gm]i?b\b))(?=\S)", r
 _COUNT_AFTER = re.compile(r"(?:\s*:\s*|\s+[x×*]\s*|\s*[×*]\s*)(\d{1,4})\s*$", re.IGNORECASE)
 _SIZE = re.compile(r"(?:custom\s*:\s*)?(\d{1,4}(?:\.\d{1,4})?)\s*(?:g|gb|gib)?", re.IGNORECASE)
 _MEMORY = re.compile(r"(?<![\w.])(\d{1,3})\s*gi?b?(?![a-z0-9])", re.IGNORECASE)
+#: memory named anywhere: "24 GB card with 23.53 GiB"
+_STATED = re.compile(r"(?<![\w.])(\d{1,4}(?:\.\d{1,4})?)\s*g(i?)b?\b", re.IGNORECASE)
 _ASIDE = re.compile(r"\([^)]*\)")
 #: Words that make another product of a name; a row must have the same ones.
 _APART = ("laptop", "mobile", "max-q", "super", "ti", "d", "pro", "ada", "nvl", "pcie", "vgpu")
@@ -73,10 +75,28 @@ def find(text: str) -> Machine | None:
     if rows:
         return Machine(gpu=_common(rows), count=count, nvlink=rows[0].nvlink if len(rows) == 1 else None)
     size = _SIZE.fullmatch(name)
-    if size is None or not 0.5 <= float(size[1]) <= 4096:
+    if size is None:
+        gpu = _by_memory(name)
+        return Machine(gpu=gpu, count=count) if gpu is not None else None
+    if not 0.5 <= float(size[1]) <= 4096:
         return None
     total = round(float(size[1]) * GIB)
     return Machine(gpu=Gpu(f"{size[1]} GiB", total_bytes=total, vendor="", source="given"), count=count)
+
+
+def _by_memory(text: str) -> Gpu | None:
+    """A GPU that no row names, by the memory in its description: the most exact figure counts. None where the
+    words are near to a product's, so that a slip of the pen is not taken for an unknown card."""
+    found = [(len(number.partition(".")[2]), float(number)) for number, _ in _STATED.findall(text)]
+    if not found or max(found)[1] < 0.5 or suggest(text):
+        return None
+    decimals, size = max(found)
+    total = round(size * GIB)
+    exact = Band(total, total - 0.02 * GIB, total + 0.02 * GIB) if decimals > 1 else None
+    rough = exact or Band(0.985 * total, 0.94 * total, total)
+    free = Band(rough.value - 0.45 * GIB, rough.low - 0.9 * GIB, rough.high)
+    return Gpu(" ".join(text.split())[:80], total_bytes=total, vendor="", source="given",
+               cuda_bytes=rough, free_bytes=free)  # fmt: skip
 
 
 def suggest(text: str) -> list[str]:

@@ -68,7 +68,9 @@ class Place:
         """``count`` experts under ``name``: "mlp.experts" -> mlp.experts.0, .1, ..."""
         return Place(self.builder, f"{self.prefix}.{name}.{{}}", self.layers, count)
 
-    def tensor(self, name: str, shape: Sequence[int], dtype: str | None = None, *, stacked: bool = False) -> None:
+    def tensor(
+        self, name: str, shape: Sequence[int], dtype: str | None = None, *, stacked: bool = False
+    ) -> None:
         """A tensor that no quantisation touches. ``stacked``: its first dimension counts the experts."""
         self._put(name, dtype or self.builder.source.storage.dtype, tuple(shape), self.layers, stacked)
 
@@ -78,7 +80,8 @@ class Place:
             self.tensor(f"{name}.bias", (size,), dtype)
 
     def linear(self, name: str, out: int, into: int, *, bias: bool = False, plain: bool = False) -> None:
-        """A linear layer of ``out`` x ``into``, stored as the checkpoint's quantisation says unless ``plain``."""
+        """A linear layer of ``out`` x ``into``, stored as the checkpoint's quantisation says unless
+        ``plain``."""
         storage, layers = self.builder.source.storage, self.layers
         whole = f"{self.prefix}.{name}" if self.prefix else name
         unquantised = None if plain else storage.plain_layers(whole, layers or ())
@@ -112,7 +115,12 @@ class Place:
             self._put(f"{name}.weight", dtype, shape, None if self.layers is None else tuple(layers))
 
     def _put(
-        self, name: str, dtype: str, shape: tuple[int, ...], layers: tuple[int, ...] | None, stacked: bool = False
+        self,
+        name: str,
+        dtype: str,
+        shape: tuple[int, ...],
+        layers: tuple[int, ...] | None,
+        stacked: bool = False,
     ) -> None:
         if layers == ():
             return

@@ -42,8 +42,8 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Beside(Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of checkpoints/, by the name of a row: keys of config.json that bear on the weights alone, laid over
-    the row's, and ``facts`` that config.json does not say (models/tensors)."""
+    """A file of checkpoints/, by the name of a row: keys of config.json that bear on the weights alone, laid
+    over the row's, and ``facts`` that config.json does not say (models/tensors)."""
 
     config: dict[str, object] = {}
     facts: dict[str, object] = {}

@@ -1,4 +1,5 @@
-"""Decoders of attention with keys and values, dense or with experts: Llama, Qwen, Gemma, Mistral, GLM, gpt-oss, ..."""
+"""Decoders of attention with keys and values, dense or with experts: Llama, Qwen, Gemma, Mistral, GLM, gpt-oss,
+..."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ _QKV_BIAS = {
 }  # fmt: skip
 #: ... and normalise queries and keys head by head
 _QK_NORM = {
-    "qwen3", "qwen3_moe", "qwen3_vl", "qwen3_vl_moe", "qwen3_vl_text", "qwen3_vl_moe_text", "gemma3", "gemma3_text",
+    "qwen3", "qwen3_moe", "qwen3_vl", "qwen3_vl_moe", "qwen3_vl_text", "qwen3_vl_moe_text", "gemma3",
+    "gemma3_text",
     "qwen3_omni_moe_text", "hunyuan_v1_moe", "hunyuan_v1_dense",
 }  # fmt: skip
 _SANDWICH = {"gemma2", "gemma3", "gemma3_text", "gemma4", "gemma4_text"}
@@ -114,7 +116,9 @@ def layers(b: Builder, prefix: str, s: Sizes, numbers: Sequence[int]) -> None:
     attention(place, s)
     sparse = set(sparse_layers(s.text, max([*numbers, s.layers - 1]) + 1, s.experts))
     dense = b.at(prefix, [n for n in numbers if n not in sparse])
-    dense.under("mlp").mlp(s.hidden, s.inner, _mlp_names(s), bias=bool(s.text.flag("mlp_bias")) or s.kind == "phi")
+    dense.under("mlp").mlp(
+        s.hidden, s.inner, _mlp_names(s), bias=bool(s.text.flag("mlp_bias")) or s.kind == "phi"
+    )
     experts(b.at(prefix, [n for n in numbers if n in sparse]), s)
 
 
@@ -143,10 +147,11 @@ def attention(place: Place, s: Sizes, name: str = "self_attn") -> None:
     bias = s.kind in _QKV_BIAS if stated is None else stated
     wide = 2 if gated(s) else 1
     for part, out in (
-        ("q_proj", s.heads * s.head_dim * wide), ("k_proj", s.kv_heads * s.head_dim), ("v_proj", s.kv_heads * s.v_head_dim),
+        ("q_proj", s.heads * s.head_dim * wide), ("k_proj", s.kv_heads * s.head_dim),
+        ("v_proj", s.kv_heads * s.v_head_dim),
     ):  # fmt: skip
         a.linear(part, out, s.hidden, bias=bias)
-    out_bias = bool(stated) and s.kind in ("llama", "gpt_oss") or s.kind == "phi"
+    out_bias = (bool(stated) and s.kind in ("llama", "gpt_oss")) or s.kind == "phi"
     a.linear("dense" if s.kind == "phi" else "o_proj", s.hidden, s.heads * s.v_head_dim, bias=out_bias)
     _query_norms(a, s)
     if s.kind == "gpt_oss":
@@ -162,7 +167,11 @@ def _query_norms(a: Place, s: Sizes) -> None:
     if s.kind.startswith("minimax_m2"):
         a.norm("q_norm", s.heads * s.head_dim)
         a.norm("k_norm", s.kv_heads * s.head_dim)
-    elif s.kind in _QK_NORM or gated(s) or (s.text.flag("use_qk_norm") and s.kind not in ("llama4", "llama4_text")):
+    elif (
+        s.kind in _QK_NORM
+        or gated(s)
+        or (s.text.flag("use_qk_norm") and s.kind not in ("llama4", "llama4_text"))
+    ):
         a.norm("q_norm", s.head_dim)
         a.norm("k_norm", s.head_dim)
 
@@ -179,7 +188,9 @@ def experts(place: Place, s: Sizes) -> None:
 
 def _block_sparse(place: Place, s: Sizes) -> None:
     m = place.under("block_sparse_moe")
-    m.tensor("gate.weight", (s.experts, s.hidden), None if s.kind == "mixtral" else s.source.fact("router") or "F32")
+    m.tensor(
+        "gate.weight", (s.experts, s.hidden), None if s.kind == "mixtral" else s.source.fact("router") or "F32"
+    )
     if s.kind != "mixtral":
         m.tensor("e_score_correction_bias", (s.experts,), "F32")
     m.each_expert("experts", s.experts).mlp(s.hidden, s.expert_inner, ("w1", "w3", "w2"))
@@ -301,7 +312,8 @@ def llama4(b: Builder) -> None:
 
 
 def gemma4(b: Builder) -> None:
-    """Gemma 4: full layers have wider and fewer KV heads, and with ``attention_k_eq_v`` no values of their own."""
+    """Gemma 4: full layers have wider and fewer KV heads, and with ``attention_k_eq_v`` no values of their
+    own."""
     s, t = Sizes(b.source), b.source.text
     prefix = "model.language_model."
     ends(b, prefix, "lm_head", s)
@@ -310,7 +322,9 @@ def gemma4(b: Builder) -> None:
     place.tensor("layer_scalar", (1,))
     kinds = t.texts("layer_types") or []
     full = {n for n in s.all if (kinds[n] == "full_attention" if n < len(kinds) else n % 6 == 5)}
-    _gemma4_attention(b.at(f"{prefix}layers.{{}}", [n for n in s.all if n not in full]), s, s.head_dim, s.kv_heads, True)
+    _gemma4_attention(
+        b.at(f"{prefix}layers.{{}}", [n for n in s.all if n not in full]), s, s.head_dim, s.kv_heads, True
+    )
     wide, few = t.size("global_head_dim") or s.head_dim, t.size("num_global_key_value_heads") or s.kv_heads
     values = not t.flag("attention_k_eq_v")
     _gemma4_attention(b.at(f"{prefix}layers.{{}}", sorted(full)), s, wide, few, values)

@@ -1,4 +1,5 @@
-"""Decoders with a recurrent state in most layers: Qwen3-Next and 3.5, Nemotron-H, Granite 4, Kimi-Linear, LFM2."""
+"""Decoders with a recurrent state in most layers: Qwen3-Next and 3.5, Nemotron-H, Granite 4, Kimi-Linear,
+LFM2."""
 
 from __future__ import annotations
 
@@ -24,6 +25,14 @@ def gated_delta(b: Builder, prefix: str = "model.", head: str = "lm_head") -> No
     attention(b.at(at, full), s)
     _mlp(place, s)
     _gated_delta_mtp(b, s)
+
+
+def qwen3_5(b: Builder) -> None:
+    """Qwen3.5: the same, under a vision tower."""
+    from ullage.models.towers import qwen_vision
+
+    gated_delta(b, "model.language_model.")
+    qwen_vision(b, "model.visual")
 
 
 def _mlp(place: Place, s: Sizes) -> None:
@@ -85,7 +94,8 @@ def _mtp_experts(m: Place, s: Sizes) -> None:
 
 
 def _mamba2(place: Place, hidden: int, sizes: tuple[int, int, int, int, int], bias: bool) -> None:
-    """``sizes``: heads, head_dim, groups, state size, kernel. A_log, D, dt_bias and the convolution go by head."""
+    """``sizes``: heads, head_dim, groups, state size, kernel. A_log, D, dt_bias and the convolution go by
+    head."""
     heads, dim, groups, state, kernel = sizes
     inner = heads * dim
     conv = inner + 2 * groups * state

@@ -7,7 +7,7 @@ and llama.cpp write them; ignore lists as each of their loaders matches them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import translate
 from functools import lru_cache
 
@@ -50,8 +50,7 @@ def ceil_div(a: int, b: int) -> int:
 class Storage(Struct, frozen=True):
     """The forms of one checkpoint. ``form`` is None where every linear layer is plain (``dtype``).
 
-    ``fused_experts`` is True where a checkpoint that would hold its experts stacked (Qwen3-VL, Qwen3.5) does so:
-    quantised ones are written expert by expert. ``gguf`` names the mix ("Q4_K_M").
+    ``gguf`` names the mix ("Q4_K_M").
     """
 
     dtype: str
@@ -111,7 +110,11 @@ def ignore_list(entries: tuple[str, ...]) -> Ignore:
 
 def _safe(pattern: str) -> bool:
     """True if ``pattern`` compiles and cannot take for ever: no repeated group, four repetitions at most."""
-    if len(pattern) > 512 or re.search(r"\)[*+{]|\(\?P?[=<(]", pattern) or len(re.findall(r"[*+{]", pattern)) > 4:
+    if (
+        len(pattern) > 512
+        or re.search(r"\)[*+{]|\(\?P?[=<(]", pattern)
+        or len(re.findall(r"[*+{]", pattern)) > 4
+    ):
         return False
     try:
         re.compile(pattern)
@@ -143,7 +146,7 @@ def storage(top: Fields, text: Fields, side: Fields | None, facts: Mapping[str, 
     names = inner.texts(
         "ignore", "modules_to_not_convert", "ignored_layers", "exclude_modules", "llm_int8_skip_modules"
     )
-    ignored = ignore_list(tuple(["lm_head", *(names or [])]))
+    ignored = ignore_list(("lm_head", *(names or [])))
     return Storage(dtype, form, ignored, method)
 
 
@@ -332,8 +335,8 @@ def _gguf(mix: str) -> Form:
 
 
 def gguf_type(mix: str, tensor: str, layer: int, num_layers: int) -> str:
-    """The type of one tensor in a mix, after llama.cpp's llama_tensor_get_type: in Q4_K_M and Q5_K_M half of the
-    value and down projections, and the output matrix, are Q6_K."""
+    """The type of one tensor in a mix, after llama.cpp's llama_tensor_get_type: in Q4_K_M and Q5_K_M half of
+    the value and down projections, and the output matrix, are Q6_K."""
     name = mix.upper()
     base = next((t for t in sorted(GGUF_BLOCKS, key=len, reverse=True) if name.startswith(t)), "Q8_0")
     if not base.endswith("_K") or base == "Q6_K":
@@ -356,11 +359,3 @@ def size_of(dtype: str, elements: int) -> int:
     if block is not None:
         return ceil_div(elements, block[0]) * block[1]
     return elements * DTYPE_BYTES.get(dtype, 2)
-
-
-def forms() -> Iterator[str]:
-    """The quantisation methods whose layout is known here."""
-    yield from (
-        "fp8", "fbgemm_fp8", "awq", "gptq", "auto-round", "compressed-tensors", "modelopt", "bitsandbytes",
-        "mxfp4", "gguf",
-    )  # fmt: skip

@@ -7,58 +7,44 @@ own_embedding, no_head, mtp_embedding, mtp_head_quantised (true or false); extra
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import import_module
 from math import prod
 
 from ullage.core.model import Checkpoint, Model, TensorGroup
-from ullage.models import decoder, heads, hybrid, latent, towers
 from ullage.models.builder import Builder, Source
 from ullage.models.fields import Fields, text_fields
 from ullage.models.stored import filled, size_of, storage
 
 Family = Callable[[Builder], None]
 
-
-def _qwen3_5(b: Builder) -> None:
-    hybrid.gated_delta(b, "model.language_model.")
-    towers.qwen_vision(b, "model.visual")
-
-
-def _llama4(b: Builder) -> None:
-    decoder.llama4(b)
-    towers.llama4_vision(b)
-
-
-def _gemma4(b: Builder) -> None:
-    decoder.gemma4(b)
-    towers.gemma4_vision(b)
-
-
-#: by model type: of the whole model first, of its text part then
-FAMILIES: dict[str, Family] = {
+#: the function that knows a model type, by the type of the whole model first, of its text part then
+FAMILIES: dict[str, str] = {
     **dict.fromkeys(
-        ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "mixtral", "qwen2_moe", "qwen3_moe",
-         "glm4_moe", "minimax_m2", "gpt_oss", "granite", "phi", "smollm3", "internlm2", "olmo2", "glm4", "mimo"),
-        decoder.causal,
+        ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "mixtral", "qwen2_moe",
+         "qwen3_moe", "glm4_moe", "minimax_m2", "gpt_oss", "granite", "phi", "smollm3", "internlm2"),
+        "decoder.causal",
     ),
     **dict.fromkeys(
-        ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "glm4_moe_lite"), latent.latent
+        ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "glm4_moe_lite"), "latent.latent"
     ),
-    **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe"), towers.qwen3_vl),
-    **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), _qwen3_5),
-    **dict.fromkeys(("llava", "llava_next"), towers.llava),
-    "phi3": decoder.phi3, "opt": decoder.opt, "llama4": _llama4, "gemma4": _gemma4, "gemma3": towers.gemma3,
-    "kimi_k25": towers.kimi_k25, "kimi_vl": towers.kimi_vl, "qwen2_5_vl": towers.qwen2_5_vl,
-    "qwen2_vl": towers.qwen2_vl, "mistral3": towers.mistral3, "qwen3_next": hybrid.gated_delta,
-    "nemotron_h": hybrid.nemotron_h, "granitemoehybrid": hybrid.granite_hybrid,
-    "kimi_linear": hybrid.kimi_linear, "lfm2": hybrid.lfm2,
+    **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe"), "towers.qwen3_vl"),
+    **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), "hybrid.qwen3_5"),
+    **dict.fromkeys(("llava", "llava_next"), "towers.llava"),
+    "phi3": "decoder.phi3", "opt": "decoder.opt", "llama4": "towers.llama4", "gemma4": "towers.gemma4",
+    "gemma3": "towers.gemma3", "kimi_k25": "towers.kimi_k25", "kimi_vl": "towers.kimi_vl",
+    "qwen2_5_vl": "towers.qwen2_5_vl", "qwen2_vl": "towers.qwen2_vl", "mistral3": "towers.mistral3",
+    "qwen3_next": "hybrid.gated_delta", "nemotron_h": "hybrid.nemotron_h",
+    "granitemoehybrid": "hybrid.granite_hybrid", "kimi_linear": "hybrid.kimi_linear", "lfm2": "hybrid.lfm2",
 }  # fmt: skip
-_DRAFTS: dict[str, Family] = {
-    "LlamaForCausalLMEagle3": heads.eagle3, "Eagle3Speculator": heads.eagle3,
-    "Eagle3DeepseekV2ForCausalLM": heads.eagle3, "Eagle3MlaForCausalLM": heads.eagle3,
-    "LlamaForCausalLMEagle": heads.eagle, "Eagle3LlamaForCausalLM": heads.eagle3,
+_DRAFTS = {
+    "LlamaForCausalLMEagle3": "heads.eagle3", "Eagle3Speculator": "heads.eagle3",
+    "Eagle3DeepseekV2ForCausalLM": "heads.eagle3", "Eagle3MlaForCausalLM": "heads.eagle3",
+    "LlamaForCausalLMEagle": "heads.eagle", "Eagle3LlamaForCausalLM": "heads.eagle3",
 }  # fmt: skip
-#: types whose tensors the plain decoder gives only roughly, or not at all
-_UNLIKE = {"deepseek_v4", "kimi_k3", "minimax_m3", "gemma3n", "mimo_v2_flash", "jamba", "glm5_next", "falcon_h1"}
+#: types whose tensors the plain decoder gives not even roughly
+_UNLIKE = {
+    "deepseek_v4", "kimi_k3", "minimax_m3", "gemma3n", "mimo_v2_flash", "jamba", "glm5_next", "falcon_h1",
+}  # fmt: skip
 
 
 def groups(
@@ -85,14 +71,36 @@ def groups(
     beside = Fields(side, f"{source}: hf_quant_config.json") if side is not None else None
     builder = Builder(Source(top, text, known, kind, storage(top, text, beside, known)))
     family(builder)
-    return tuple(group for group in builder.found if not group.shape or prod(group.shape))
+    return tuple(group for group in builder.found if _elements(group.shape))
 
 
 def _family(top: Fields, own: str, kind: str) -> Family | None:
-    for name in top.texts("architectures") or []:
-        if name in _DRAFTS:
-            return _DRAFTS[name]
-    return FAMILIES.get(own) or FAMILIES.get(kind)
+    """The function for a model; for a type that nobody knows, the plain decoder that its keys fit."""
+    drafts = (_DRAFTS[name] for name in top.texts("architectures") or [] if name in _DRAFTS)
+    found = next(drafts, None) or FAMILIES.get(own) or FAMILIES.get(kind)
+    text = text_fields(top)
+    known = all(text.size(name) for name in ("num_hidden_layers", "hidden_size", "vocab_size"))
+    if found is None and known and not {own, kind} & _UNLIKE:
+        found = "latent.latent" if text.size("kv_lora_rank") else "decoder.causal"
+    return _function(found) if found else None
+
+
+def _function(name: str) -> Family:
+    """The function that "towers.llava" names, from a module that only this model needs."""
+    module, _, function = name.partition(".")
+    found: Family = getattr(import_module(f"ullage.models.{module}"), function)
+    return found
+
+
+def is_known(model: Model) -> bool:
+    """True if the model's type is one whose tensors are known; others are counted as a plain decoder is."""
+    found = model.checkpoint
+    if found is None or found.tensors:
+        return found is not None
+    top = Fields(found.config, model.source)
+    kinds = (top.text("model_type") or "", text_fields(top).text("model_type") or "")
+    drafts = any(name in _DRAFTS for name in top.texts("architectures") or [])
+    return drafts or any(kind in FAMILIES for kind in kinds)
 
 
 def of_model(model: Model) -> tuple[TensorGroup, ...]:
@@ -106,6 +114,10 @@ def of_model(model: Model) -> tuple[TensorGroup, ...]:
 def _side(checkpoint: Checkpoint) -> Mapping[str, object] | None:
     side = checkpoint.facts.get("side")
     return side if isinstance(side, Mapping) else None
+
+
+def _elements(shape: tuple[int, ...]) -> int:
+    return prod(shape)
 
 
 def count(group: TensorGroup) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ullage.models.builder import GATED, Builder, Place
 from ullage.models.decoder import Sizes, causal
+from ullage.models.decoder import gemma4 as gemma4_decoder
+from ullage.models.decoder import llama4 as llama4_decoder
 from ullage.models.fields import MOST_LAYERS, Fields
 from ullage.models.latent import latent
 
@@ -40,7 +42,10 @@ def qwen_vision(b: Builder, prefix: str) -> None:
     listed = v.integers("deepstack_visual_indexes")
     taps = len(listed) if listed is not None else 3 * b.source.kind.startswith("qwen3_vl")
     _merger(b.at(f"{prefix}.deepstack_merger_list.{{}}", range(taps)), merged, merged, out)
-    top.tensor("patch_embed.proj.weight", (h, v.size("in_channels") or 3, v.size("temporal_patch_size") or 2, patch, patch))
+    top.tensor(
+        "patch_embed.proj.weight",
+        (h, v.size("in_channels") or 3, v.size("temporal_patch_size") or 2, patch, patch),
+    )
     top.tensor("patch_embed.proj.bias", (h,))
     top.tensor("pos_embed.weight", (v.size("num_position_embeddings") or 2304, h))
 
@@ -73,7 +78,9 @@ def qwen2_5_vl(b: Builder) -> None:
     top = b.at("visual")
     top.norm("merger.ln_q", h)
     top.linear("merger.mlp.0", merged, merged, bias=True, plain=True)
-    top.linear("merger.mlp.2", v.size("out_hidden_size") or Sizes(b.source).hidden, merged, bias=True, plain=True)
+    top.linear(
+        "merger.mlp.2", v.size("out_hidden_size") or Sizes(b.source).hidden, merged, bias=True, plain=True
+    )
     frames = v.size("temporal_patch_size") or 2
     top.tensor("patch_embed.proj.weight", (h, v.size("in_chans") or 3, frames, patch, patch))
 
@@ -96,7 +103,10 @@ def qwen2_vl(b: Builder) -> None:
     top.norm("merger.ln_q", h, bias=True)
     top.linear("merger.mlp.0", merged, merged, bias=True, plain=True)
     top.linear("merger.mlp.2", Sizes(b.source).hidden, merged, bias=True, plain=True)
-    top.tensor("patch_embed.proj.weight", (h, v.size("in_channels") or 3, v.size("temporal_patch_size") or 2, patch, patch))
+    top.tensor(
+        "patch_embed.proj.weight",
+        (h, v.size("in_channels") or 3, v.size("temporal_patch_size") or 2, patch, patch),
+    )
 
 
 def kimi_k25(b: Builder) -> None:
@@ -142,7 +152,9 @@ def kimi_vl(b: Builder) -> None:
     if v is None:
         return
     h, merged = v.size("hidden_size"), v.size("hidden_size") * 4
-    _moonvit_block(b.at("vision_tower.encoder.blocks.{}", _depth(v, "num_hidden_layers")), h, v.size("intermediate_size"))
+    _moonvit_block(
+        b.at("vision_tower.encoder.blocks.{}", _depth(v, "num_hidden_layers")), h, v.size("intermediate_size")
+    )
     top = b.at("vision_tower")
     top.norm("encoder.final_layernorm", h, bias=True)
     top.tensor("patch_embed.pos_emb.weight", (64, 64, h))
@@ -232,7 +244,12 @@ def mistral3(b: Builder) -> None:
     p.linear("linear_2", out, out, bias=bias, plain=True)
 
 
-def llama4_vision(b: Builder) -> None:
+def llama4(b: Builder) -> None:
+    llama4_decoder(b)
+    _llama4_vision(b)
+
+
+def _llama4_vision(b: Builder) -> None:
     v = _vision(b)
     if v is None:
         return
@@ -250,14 +267,21 @@ def llama4_vision(b: Builder) -> None:
     _plain_mlp(layer.under("mlp"), h, f, ("fc1", "fc2"), bias=True)
     layer.norm("input_layernorm", h, bias=True)
     layer.norm("post_attention_layernorm", h, bias=True)
-    ratio = v.number("pixel_shuffle_ratio") or 0.5
+    ratio = max(v.number("pixel_shuffle_ratio") or 0.5, 1e-3)
     into, out = v.size("projector_input_dim") or 4096, v.size("projector_output_dim") or 4096
     t.linear("vision_adapter.mlp.fc1", into, int(h / ratio**2), plain=True)
     t.linear("vision_adapter.mlp.fc2", out, into, plain=True)
-    b.at("multi_modal_projector").linear("linear_1", Sizes(b.source).hidden, v.size("vision_output_dim") or out, plain=True)
+    b.at("multi_modal_projector").linear(
+        "linear_1", Sizes(b.source).hidden, v.size("vision_output_dim") or out, plain=True
+    )
 
 
-def gemma4_vision(b: Builder) -> None:
+def gemma4(b: Builder) -> None:
+    gemma4_decoder(b)
+    _gemma4_vision(b)
+
+
+def _gemma4_vision(b: Builder) -> None:
     v = _vision(b)
     if v is None:
         return
@@ -269,7 +293,12 @@ def gemma4_vision(b: Builder) -> None:
         layer.tensor(f"mlp.{name}.linear.weight", shape)
     layer.norm("self_attn.q_norm", dim)
     layer.norm("self_attn.k_norm", dim)
-    for name in ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"):
+    for name in (
+        "input_layernorm",
+        "post_attention_layernorm",
+        "pre_feedforward_layernorm",
+        "post_feedforward_layernorm",
+    ):
         layer.norm(name, h)
     t = b.at("model.vision_tower")
     t.tensor("patch_embedder.input_proj.weight", (h, 3 * (v.size("patch_size") or 16) ** 2))

@@ -9,12 +9,14 @@ import re
 from collections.abc import Mapping
 
 _NVFP4 = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
-_GGUF = re.compile(r"(?:^|[-_.])((?:I?Q[1-8]_(?:K(?:_(?:XL|[SML]))?|[01]|NL|XS|XXS|[SM]))|MXFP4)(?=$|[-_.])", re.IGNORECASE)
+_GGUF = re.compile(
+    r"(?:^|[-_.])((?:I?Q[1-8]_(?:K(?:_(?:XL|[SML]))?|[01]|NL|XS|XXS|[SM]))|MXFP4)(?=$|[-_.])", re.IGNORECASE
+)
 
 
 def quantization_of(name: str, config: Mapping[str, object]) -> dict[str, object] | None:
-    """The quantization_config that a checkpoint of this name has beside the shapes of ``config``; {} for a plain
-    one, None where the name says nothing.
+    """The quantization_config that a checkpoint of this name has beside the shapes of ``config``; {} for a
+    plain one, None where the name says nothing.
 
     >>> quantization_of("Qwen3-8B-AWQ", {})["bits"]
     4
@@ -44,7 +46,11 @@ def _by_word(text: str) -> dict[str, object] | None:
     if "fp8" in text:
         return {"quant_method": "fp8", "weight_block_size": [128, 128]}
     if re.search(r"gptq|auto-?round", text):
-        return {"quant_method": "gptq", "bits": 8 if re.search(r"int8|8-?bit|w8", text) else 4, "group_size": 128}
+        return {
+            "quant_method": "gptq",
+            "bits": 8 if re.search(r"int8|8-?bit|w8", text) else 4,
+            "group_size": 128,
+        }
     if "awq" in text:
         return {"quant_method": "awq", "bits": 8 if "8bit" in text else 4, "group_size": 128}
     if re.search(r"w8a8|quantized\.w8a8|int8", text):

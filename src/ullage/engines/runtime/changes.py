@@ -43,16 +43,22 @@ def changed(deployment: Deployment, base: Budget, settings: Mapping[str, Scalar]
     """The deployment with other settings; only those readings stay that are still true then. The bytes per
     token that the log shows stay as a reading of their own."""
     undone = frozenset[str]().union(*(UNDOES.get(name, frozenset()) for name in settings))
-    kept = {
-        name: reading
-        for name, reading in deployment.readings.items()
-        if name.removesuffix("_min") in INPUTS and name not in undone
-    }
+    kept = _still_true(deployment.readings, undone)
+    by_rank = {rank: _still_true(own, undone) for rank, own in deployment.by_rank.items()}
     known = base.bytes_per_token
     if known is not None and "bytes_per_token" not in undone:
         kept.setdefault("bytes_per_token", _reading("bytes_per_token", known))
     args = {name: Arg(value, "given") for name, value in settings.items()}
-    return replace(deployment.with_args(**args), readings=kept)
+    return replace(deployment.with_args(**args), readings=kept, by_rank=by_rank)
+
+
+def _still_true(readings: Mapping[str, Reading], undone: frozenset[str]) -> dict[str, Reading]:
+    """The readings that are inputs of a budget, without those that a change makes untrue."""
+    return {
+        name: reading
+        for name, reading in readings.items()
+        if name.removesuffix("_min") in INPUTS and name not in undone
+    }
 
 
 def _reading(name: str, band: Band) -> Reading:

@@ -24,6 +24,8 @@ class FlagRow(Struct, frozen=True, forbid_unknown_fields=True):
     type: str = "str"
     default: Scalar | None = None
     of: str = ""
+    old: list[str] = field(default_factory=list)
+    renamed_to: str = ""
     source: str = ""
 
     @property
@@ -40,8 +42,33 @@ class FlagRow(Struct, frozen=True, forbid_unknown_fields=True):
         return Span(self.since or None, self.until)
 
 
+class ChoiceRow(Struct, frozen=True, forbid_unknown_fields=True):
+    """The values that a flag allows from ``since`` to ``until``; "x@0.5.3..0.5.9" only within these releases."""
+
+    name: str
+    since: str
+    until: str | None = None
+    values: list[str] = field(default_factory=list)
+
+    def at(self, release: Version | None) -> list[str] | None:
+        """The values that ``release`` allows; None where the row does not hold."""
+        if not Span(self.since, self.until).holds(release):
+            return None
+        return [value for value, span in map(_dated, self.values) if span.holds(release)]
+
+
+def _dated(text: str) -> tuple[str, Span]:
+    value, at, span = text.rpartition("@")
+    since, dots, until = span.partition("..")
+    return (value, Span(since or None, until or None)) if at and dots else (text, Span())
+
+
 class FlagTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """A flags.toml. ``releases`` are those that were read, oldest first."""
+
+    releases: list[str] = field(default_factory=list)
     flag: list[FlagRow] = field(default_factory=list)
+    choices: list[ChoiceRow] = field(default_factory=list)
 
 
 class Flags:

@@ -58,14 +58,18 @@ def _rope_bytes(fields: Fields, model: Model, element: int) -> int:
     positions = min(fields.size("max_position_embeddings"), 1 << 24)
     dim = fields.size("qk_rope_head_dim") or fields.size("head_dim")
     dim = dim or (model.hidden_size // model.num_heads if model.num_heads else 0)
-    share = fields.number("partial_rotary_factor") or (0.25 if kind.startswith(("qwen3_5", "qwen3_next")) else 1.0)
+    share = fields.number("partial_rotary_factor") or (
+        0.25 if kind.startswith(("qwen3_5", "qwen3_next")) else 1.0
+    )
     width = int(dim * share) * element
     if kind.startswith("gemma4"):  # sliding layers, and the wider heads of the full ones
         return positions * (dim + fields.size("global_head_dim")) * element
     if kind.startswith("gemma3"):  # local, and global scaled by 8 but for the 1B model
         return positions * width * (9 if model.vision is not None else 2)
     name, value = fields.get("rope_scaling", "rope_parameters")
-    return int(positions * width * _longer(fields.inner(name) if isinstance(value, dict) else None, kind, positions))
+    return int(
+        positions * width * _longer(fields.inner(name) if isinstance(value, dict) else None, kind, positions)
+    )
 
 
 def _longer(rope: Fields | None, kind: str, positions: int) -> float:
@@ -82,12 +86,19 @@ def _longer(rope: Fields | None, kind: str, positions: int) -> float:
 def converted(groups: Iterable[TensorGroup], online: str | None, cast: str | None) -> Iterator[TensorGroup]:
     """``groups`` as the engine keeps them: 16-bit linear layers quantised while loading (``online``: "fp8",
     "bitsandbytes"), and plain weights cast to another float type (``cast``: "BF16", "F32")."""
-    target = {"fp8": "F8_E4M3", "bitsandbytes": "NF4", "w8a8_int8": "I8", "w8a8_fp8": "F8_E4M3"}.get(online or "")
+    target = {"fp8": "F8_E4M3", "bitsandbytes": "NF4", "w8a8_int8": "I8", "w8a8_fp8": "F8_E4M3"}.get(
+        online or ""
+    )
     for group in groups:
         plain = group.dtype in ("BF16", "F16", "F32") and group.part not in VISION
         if target and plain and group.part in _CONVERTED and _is_matrix(group):
             yield replace(group, dtype=target)
-        elif cast and group.dtype in ("BF16", "F16", "F32") and group.dtype != cast and _is_model_type(group, cast):
+        elif (
+            cast
+            and group.dtype in ("BF16", "F16", "F32")
+            and group.dtype != cast
+            and _is_model_type(group, cast)
+        ):
             yield replace(group, dtype=cast)
         else:
             yield group
@@ -95,7 +106,9 @@ def converted(groups: Iterable[TensorGroup], online: str | None, cast: str | Non
 
 def _is_matrix(group: TensorGroup) -> bool:
     matrix = len(group.shape) - group.stacked == 2
-    return matrix and group.name.endswith((".weight", "gate_up_proj", "down_proj")) and "conv1d" not in group.name
+    return (
+        matrix and group.name.endswith((".weight", "gate_up_proj", "down_proj")) and "conv1d" not in group.name
+    )
 
 
 def _is_model_type(group: TensorGroup, cast: str) -> bool:
@@ -110,6 +123,10 @@ def doubt(model: Model) -> tuple[float, float, float]:
     Repacked 4-bit experts keep scales and work space beside them; a checkpoint known by its name alone may keep
     far more in 16 bit than assumed, above all one with a vision tower or a recurrent state.
     """
+    from ullage.models.tensors import is_known
+
+    if not is_known(model):
+        return 0.15, 0.01, 0.15
     words = model.quantization or ""
     config = model.checkpoint.config if model.checkpoint else {}
     assumed = model.checkpoint is not None and model.checkpoint.assumed

@@ -11,8 +11,8 @@ Kernel = Literal["marlin", "trtllm", "cutlass", "triton", "triton-hopper", "plai
 #: kernel -> multiples of (width of an expert on one rank, hidden size)
 #: vllm 0.16.0, layers/quantization/mxfp4.py; sglang 0.5.9, layers/quantization/mxfp4.py
 _MULTIPLES: dict[str, tuple[int, int]] = {
-    "marlin": (128, 256), "trtllm": (256, 256), "cutlass": (128, 128), "triton": (64, 1), "triton-hopper": (64, 1),
-    "plain": (1, 1),
+    "marlin": (128, 256), "trtllm": (256, 256), "cutlass": (128, 128), "triton": (64, 1),
+    "triton-hopper": (64, 1), "plain": (1, 1),
 }  # fmt: skip
 
 

@@ -134,20 +134,33 @@ def parts(
     mtp: bool = False,
     change: Change | None = None,
 ) -> dict[str, int]:
-    """Bytes of one rank of ``stage`` by part, without what loading adds. MTP layers count only with ``mtp``, and
-    then they alone."""
+    """Bytes of one rank of ``stage`` by part, without what loading adds. MTP layers count only with ``mtp``,
+    and then they alone."""
     found: dict[str, int] = {}
     for group in groups:
         if is_mtp(group, num_layers):
             times = max(1, len(group.layers)) if mtp and stage.last else 0
         elif mtp:
-            times = _within(group.layers, num_layers, 1 << 30) if group.layers and group.part not in VISION else 0
+            times = (
+                _within(group.layers, num_layers, 1 << 30) if group.layers and group.part not in VISION else 0
+            )
         else:
             times = held(group, stage, num_layers, tied=tied)
         if not times or (tied and group.part == "head"):
             continue
         changed = change(group) if change is not None else None
         each = one(group, cuts) if changed is None else changed
-        part = "MTP" if mtp else group.part
+        part = group.part if not mtp or group.part in ("embedding", "head") else "MTP"
         found[part] = found.get(part, 0) + times * each
     return found
+
+
+def repacked(groups: Iterable[TensorGroup], cuts: Cuts) -> int:
+    """Bytes of the largest tensor that is rewritten on loading: gate and up of all experts of one layer, where
+    they are quantised; 0 where nothing is."""
+    by_layer: dict[int, int] = {}
+    for group in groups:
+        if group.part == "experts" and group.split == "columns" and group.dtype not in ("BF16", "F16", "F32"):
+            layer = group.layers[-1] if group.layers else 0
+            by_layer[layer] = by_layer.get(layer, 0) + one(group, cuts)
+    return max(by_layer.values(), default=0)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import cache
 
 from ullage.core.deployment import Budget, Deployment, Inferred, Interval, Reading
-from ullage.core.launch import Launch
+from ullage.core.launch import Arg, Launch
 from ullage.core.run import Run
-from ullage.engines.base import Cause, Hints, Reader
+from ullage.engines.base import Candidate, Cause, Hints, Reader, Refusal
 
 
 class Sglang:
@@ -71,6 +71,21 @@ class Sglang:
         from ullage.engines.sglang import memory
 
         return memory.interval(run, deployment)
+
+    def effective(self, deployment: Deployment) -> dict[str, Arg]:
+        from ullage.engines.sglang.effective import effective
+
+        return effective(deployment)
+
+    def refusals(self, deployment: Deployment) -> Sequence[Refusal]:
+        from ullage.engines.sglang.refusals import refusals
+
+        return refusals(deployment)
+
+    def candidates(self, deployment: Deployment) -> Sequence[Candidate]:
+        from ullage.engines.sglang.candidates import candidates
+
+        return candidates(deployment)
 
     def causes(self) -> Sequence[Cause]:
         return _causes()

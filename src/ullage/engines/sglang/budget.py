@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from ullage.core.deployment import Budget, Deployment, Verdict
+from ullage.core.deployment import Budget, Deployment, Verdict, likely
 from ullage.core.ledger import Entry
 from ullage.core.run import Phase
 from ullage.core.units import GIB, Band
@@ -20,6 +20,8 @@ from ullage.engines.sglang.pool import POOL, Pool, mm_reserved_bytes, size_pool
 from ullage.engines.sglang.settings import at_least
 from ullage.engines.sglang.slack import at_start, beside_the_pool, total_of
 
+#: graphs and tables are known roughly: only where they hardly fit at all is the start called unsure
+LEAST_CHANCE = 0.2
 RULE = "sglang, model_runner / kv_cache_configurator: available - pre_model_load * (1 - mem_fraction_static)"
 
 
@@ -62,7 +64,17 @@ def budget(deployment: Deployment) -> Budget:
         verdict=verdict, fails_at=at, cause=cause, formula=formula(base, f, pool), rule=f"{RULE}; {source}",
         pool_bytes=pool, bytes_per_token=bytes_per_token(base), kv_tokens=tokens,
         ledgers=ledgers(base, middle, entries, RULE), missing=missing, warnings=_warnings(base, middle),
+        reserve=_reserve(base, f),
     )  # fmt: skip
+
+
+def _reserve(base: Known, f: Band) -> Entry | None:
+    """total x (1 - f): what the fraction keeps out of weights and pool."""
+    held = slack_bytes(base, f)
+    if held is None or base.total is None:
+        return None
+    name, source = f"reserved at {f.value:.4g}", f"{base.total.value / GIB:.2f} x (1 - {f.value:.4g})"
+    return Entry("kv_pool", name, round(held.value), round(held.low), round(held.high), "exact", source)
 
 
 def pool_of(base: Known, f: Band) -> Band:
@@ -141,19 +153,22 @@ Outcome = tuple[Verdict, Phase | None, str | None]
 
 
 def _verdict(base: Known, pool: Band, tokens: Band | None, sized: Sized | None, left: Band | None) -> Outcome:
-    if base.free is not None and base.free.high <= 0:
+    """The engine's checks in their order, each with the odds that its figures leave."""
+    if base.free is not None and likely(base.free.chance_above(0)) == "fails":
         return "fails", "weights", "weights-exceed-gpu"
-    if pool.high <= 0:
+    positive = likely(pool.chance_above(0))
+    if positive == "fails":
         return "fails", "kv_pool", "budget-below-weights"
-    if sized is not None and sized.high.mamba_slots is not None and sized.high.mamba_slots <= 0:
+    if sized is not None and sized.middle.mamba_slots is not None and sized.middle.mamba_slots <= 0:
         return "fails", "kv_pool", "hybrid-state-floor-exceeds-budget"
-    if tokens is not None and tokens.high < 1:
+    some = likely(tokens.chance_above(0.5)) if tokens is not None else positive
+    if some == "fails":
         return "fails", "kv_pool", "budget-below-weights"
-    if pool.low <= 0 or (tokens is not None and tokens.low < 1):
+    if "unsure" in (positive, some):
         return "unsure", None, None
     if base.total is not None and left is not None and left.high < -GIB / 4:
         return "fails", "graph_capture", "graph-capture-oom"
-    if left is not None and left.value < 0:
+    if left is not None and left.chance_above(0) < LEAST_CHANCE:
         return "unsure", None, None
     return "starts", None, None
 

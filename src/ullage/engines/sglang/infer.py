@@ -41,7 +41,7 @@ def _sizes(base: Known) -> Iterator[Inferred]:
         yield _inferred("weights_gib", less(before, after), basis, GIB)
     if base.total is not None and base.free is not None and after is not None:
         share = over(less(base.total, base.free), base.total)
-        if share is not None:
+        if share is not None and share.low > 0:
             basis = f"1 - {base.free.value / GIB:.2f} / {base.total.value / GIB:.2f}: what the weights hold"
             yield _inferred("least_mem_fraction_static", share, basis)
     size = bytes_per_token(base)
@@ -103,7 +103,7 @@ def _fits(base: Known, name: str, size: Band) -> bool:
 def contradictions(run: Run, deployment: Deployment) -> list[str]:
     """Observed figures that cannot all be true, one sentence each with the numbers and their lines."""
     base = known(deployment)
-    found = (_sum(base), _cell(base), _tokens(base), _rest(base))
+    found = (_sum(base), _grew(base), _cell(base), _tokens(base), _rest(base))
     return [text for text in found if text is not None]
 
 
@@ -121,6 +121,18 @@ def _sum(base: Known) -> str | None:
         f"{after.value / GIB:.2f} GiB free after the weights and {used.value / GIB:.2f} GiB of them make"
         f" {(after.value + used.value) / GIB:.2f}, not the {before.value / GIB:.2f} GiB that were free before"
         f" ({base.source('free_before_weights_gib', 'free_after_weights_gib', 'weights_gib')})"
+    )
+
+
+def _grew(base: Known) -> str | None:
+    """More free after the weights than before them: somebody else gave memory back meanwhile."""
+    before, after = base.read("free_before_weights_gib"), base.read("free_after_weights_gib")
+    if before is None or after is None or after.low <= before.high:
+        return None
+    return (
+        f"{after.value / GIB:.2f} GiB are free after the weights, more than the {before.value / GIB:.2f} before"
+        " them: another process of this GPU gave memory back meanwhile, so these figures are not this server's"
+        f" alone ({base.source('free_before_weights_gib', 'free_after_weights_gib')})"
     )
 
 

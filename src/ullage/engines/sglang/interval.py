@@ -1,50 +1,47 @@
-"""The fractions that start, from both sides: low from the weights, high from what must fit beside the pool."""
+"""The fractions that work, from both sides: low from the weights, high from what must fit beside the pool."""
 
 from __future__ import annotations
 
+import re
 from math import ceil, floor
 
-from msgspec import Struct
-
 from ullage.core.deployment import Deployment, Interval
-from ullage.core.ledger import Entry
 from ullage.core.run import Failure, Run
 from ullage.core.units import GIB, MIB, Band
-from ullage.engines.sglang.budget import free_slack
 from ullage.engines.sglang.implied import fraction
 from ullage.engines.sglang.known import Known, known
-from ullage.engines.sglang.pool import Pool, budget_for, mm_reserved_bytes, pool_bytes, size_pool
-from ullage.engines.sglang.slack import at_start, total_of
+from ullage.engines.sglang.pool import budget_for, mm_reserved_bytes
+from ullage.engines.sglang.room import Room, by_rules, default_fraction, observed
 
 FLAG = "--mem-fraction-static"
 #: a pool of fewer tokens takes no request at all (tp_worker: "Memory pool size is too small")
 LEAST_TOKENS = 6
-
-
-class Beside(Struct, frozen=True):
-    """Bytes that must stay free of the pool: until the server answers, and with a full prefill chunk."""
-
-    start: float
-    serving: float
-    because: str
+#: the allocator's words; the scheduler's "Out of memory even after retracting" is about its own tokens
+_OOM = re.compile(
+    r"(?:CUDA|HIP|XPU|NPU|driver)[\w ]*(?:error)?:? out of memory|OutOfMemoryError|Tried to allocate", re.I
+)
+#: with less of the card than this to share between pool and the rest, the middle is as good as any
+_NARROW = 0.03
 
 
 def interval(run: Run | None, deployment: Deployment) -> Interval:
-    """Values of ``--mem-fraction-static`` that start: low < value <= high; None where a side is not known.
+    """Values of ``--mem-fraction-static`` that work; None where a side is not known.
 
-    low = 1 - (free - reserved - the least pool) / total; high = 1 - (what must fit beside the pool) / total.
+    At or below ``low`` no pool is left: 1 - (free - reserved - the least pool) / total. Above ``high`` what must
+    fit beside the pool, by its low estimate, does not: 1 - least / total. ``recommended`` is prudent.
     """
     base = known(deployment)
-    if base.total is None or base.free is None or base.total.low < MIB:
+    if base.total is None or base.free is None or base.total.low < MIB or base.free.low > base.total.high:
         return Interval(FLAG)
     low, low_because = _low(base)
-    beside = observed(run, base) or by_rules(base, low)
-    if beside is None:
+    room = observed(run, base) or by_rules(base, low)
+    if room is None:
         return Interval(FLAG, low=low, low_because=low_because)
-    high = floor(min(0.99, 1 - beside.start / base.total.value) * 1000) / 1000
-    high, because = _below_failure(run, base, high, beside.because)
-    wanted = 1 - (beside.start + beside.serving) / base.total.value
-    return Interval(FLAG, low, high, recommended(low, high, wanted), low_because, because)
+    high = floor(min(0.99, 1 - room.least / base.total.value) * 1000) / 1000
+    low, high = _as_seen(run, base, low, high)
+    high, because, wanted = _below_failure(run, base, high, room.because)
+    best = recommended(low, high, min(wanted, _prudent(base, room)))
+    return Interval(FLAG, low, high, best, low_because, because)
 
 
 def _low(base: Known) -> tuple[float, str]:
@@ -58,50 +55,53 @@ def _low(base: Known) -> tuple[float, str]:
     return ceil(low * 10_000 - 1e-6) / 10_000, text
 
 
+def _as_seen(run: Run | None, base: Known, low: float, high: float) -> tuple[float, float]:
+    """A launch that made its pool, or that became ready, shows that its own fraction lies within."""
+    f, _ = fraction(base)
+    if run is None or f is None:
+        return low, high
+    made, ready = (base.read("kv_tokens") is not None), run.ready is not None
+    low = min(low, floor(f.value * 10_000 - 1) / 10_000) if made and low >= f.value else low
+    return low, max(high, min(0.99, f.value)) if ready and not out_of_memory_later(run) else high
+
+
+def _prudent(base: Known, room: Room) -> float:
+    """A fraction with room to spare: the engine's own default for this card, not below what leaves the high
+    estimate free, nor above what leaves the likely one."""
+    assert base.total is not None
+    total = base.total.value
+    careful, likely = 1 - room.most / total, 1 - room.likely(total) / total
+    own = default_fraction(base)
+    return max(careful, min(likely, own if own is not None else (careful + likely) / 2))
+
+
 def recommended(low: float, high: float, wanted: float) -> float | None:
-    """A value inside: with room for a full prefill chunk where there is any, else the middle; None if empty."""
+    """``wanted`` where it lies inside with a pool worth having; else well inside; None if the interval is empty."""
     if low >= high:
         return None
-    value = floor(min(wanted, high, 0.97) * 100) / 100
-    if value > low + (high - low) * 0.1:
+    value = round(min(wanted, high), 2)
+    if low + _NARROW <= value <= high:
         return value
-    middle = round(low + (high - low) * 0.6, 3)
+    middle = round(low + min((high - low) * 0.6, 2 * _NARROW), 3)
     return middle if low < middle <= high else high
 
 
 # from this log
 
 
-def observed(run: Run | None, base: Known) -> Beside | None:
-    """What this very launch took after its pool, by its stages: total (1 - f) less what was free in the end.
-
-    Only for a launch that got past its graphs; what came after is no part of it.
-    """
-    if run is None or base.total is None:
-        return None
-    end = base.read("free_at_ready_gib") or base.read("free_after_graphs_gib")
-    share, _ = fraction(base)
-    if end is None or share is None:
-        return None
-    taken = base.total.value * (1 - share.value) - end.value
-    if taken < 0:
-        return None  # more was free in the end than the rule leaves: the fraction is not what it seems
-    names = ("free_at_ready_gib", "free_after_graphs_gib")
-    text = f"this launch took {taken / GIB:.2f} GiB beside its pool until it was up ({base.source(*names)})"
-    return Beside(taken, _activations(base, share.value), text)
-
-
-def _below_failure(run: Run | None, base: Known, high: float, because: str) -> tuple[float, str]:
+def _below_failure(run: Run | None, base: Known, high: float, because: str) -> tuple[float, str, float]:
     """A launch that ran out of memory after its pool shows that its fraction was too large: the bound lies
-    below it, at least by what the failed allocation lacked."""
+    below it, at least by what the failed allocation lacked; the value to try by half as much again."""
     f, _ = fraction(base)
     if run is None or f is None or base.total is None or not out_of_memory_later(run):
-        return high, because
+        return high, because, 1.0
     lacking = _lacking(base)
     bound = floor((f.value - max(lacking / base.total.value, 0.001)) * 1000) / 1000
+    wanted = f.value - max(1.5 * lacking / base.total.value, 0.03)
     if bound >= high:
-        return high, because
-    return bound, f"at {f.value:g} this launch ran out of memory after its pool, {lacking / GIB:.2f} GiB short"
+        return high, because, wanted
+    short = f", {lacking / GIB:.2f} GiB short" if lacking else ""
+    return bound, f"at {f.value:g} this launch ran out of memory after its pool{short}", wanted
 
 
 def out_of_memory_later(run: Run) -> bool:
@@ -111,8 +111,8 @@ def out_of_memory_later(run: Run) -> bool:
 
 def _is_oom(failure: Failure) -> bool:
     late = failure.at in ("graph_capture", "warmup", "serving") or (failure.at == "kv_pool" and failure.trace)
-    words = f"{failure.text} {failure.message}".lower()
-    return bool(late) and "out of memory" in words and "try to increase" not in words
+    words = f"{failure.text} {failure.message}"
+    return bool(late) and _OOM.search(words) is not None and "try to increase" not in words.lower()
 
 
 def _lacking(base: Known) -> float:
@@ -124,36 +124,3 @@ def _lacking(base: Known) -> float:
 def _either(base: Known, name: str) -> Band | None:
     small = base.deployment.reading(f"{name}_mib")
     return base.read(f"{name}_gib") or (small.scaled(MIB) if small is not None else None)
-
-
-# by the rules
-
-
-def by_rules(base: Known, low: float) -> Beside | None:
-    """What must fit beside the pool by section slack; the request table depends on the pool, and so on the
-    fraction: worked out at the smallest useful one."""
-    pool = _pool_at(base, max(low + 0.02, base.settings.mem_fraction_static or 0))
-    if pool is None or base.total is None:
-        return None
-    entries = free_slack(base, pool)
-    low_bytes, value, _ = total_of(at_start(entries))
-    start = (low_bytes + value) / 2
-    names = ", ".join(e.name for e in sorted(at_start(entries), key=lambda e: -e.bytes)[:3])
-    text = f"about {start / GIB:.2f} GiB must fit beside the pool ({names}), estimated"
-    return Beside(start, _serving(entries) + (value - start), text)
-
-
-def _pool_at(base: Known, f: float) -> Pool | None:
-    if base.model is None or not base.model.layers or base.total is None or base.free is None:
-        return None
-    reserved = mm_reserved_bytes(base.model, base.settings)
-    return size_pool(base.model, base.settings, pool_bytes(base.free.value, base.total.value, f, reserved))
-
-
-def _serving(entries: tuple[Entry, ...]) -> float:
-    return sum(e.bytes for e in entries if e.stage == "serving")
-
-
-def _activations(base: Known, f: float) -> float:
-    pool = _pool_at(base, f)
-    return _serving(free_slack(base, pool)) if pool is not None else 1.0 * GIB

@@ -19,7 +19,7 @@ from ullage.engines.sglang.pool import Pool
 Readings = dict[str, Reading]
 #: what is free after each stage, in the order of a start: figure, stage, what a drop without a name is called
 STAGES: tuple[tuple[str, Phase, str], ...] = (
-    ("free_after_kv_pool_gib", "kv_pool", "request table, rounding"),
+    ("free_after_kv_pool_gib", "kv_pool", "request table and the like"),
     ("free_before_graphs_gib", "kv_pool", "attention workspaces"),
     ("free_after_graphs_gib", "graph_capture", "graphs, not named"),
     ("free_at_ready_gib", "warmup", "draft and warm-up"),
@@ -57,27 +57,23 @@ def ledgers(base: Known, pool: Pool | None, beside: tuple[Entry, ...], rule: str
 def _ledger(
     base: Known, rank: str, readings: Readings, pool: Pool | None, beside: tuple[Entry, ...], rule: str
 ) -> Ledger | None:
-    total = _bytes(readings, "free_before_weights_gib") or (base.total.value if base.total else None)
-    if total is None:
+    before = readings.get("free_before_weights_gib")
+    total = before.value.value * GIB if before is not None else base.total.value if base.total else 0
+    if not total:
         return None
     weights = _all([_weights(base, readings, total)])
     printed = _all(observed(readings, stage, label, name) for name, stage, label, _ in _shown(readings))
     rests = _rests(readings, beside)
     reached = {entry.stage for entry in (*printed, *rests)}
-    rules = _by_rule(readings, pool, beside, rule, reached)
+    rules = _by_rule(base, readings, pool, beside, rule, reached)
     entries = sorted((*weights, *printed, *rests, *rules), key=lambda entry: PHASES.index(entry.stage))
-    return Ledger(rank, round(total), tuple(entries))
+    return Ledger(rank, round(total), tuple(entries), before.source if before else base.total_source)
 
 
 def _shown(readings: Readings) -> list[tuple[str, Phase, str, str]]:
     """Printed sizes without those that are sums of others."""
     halves = "k_gib" in readings and "v_gib" in readings
     return [row for row in PRINTED if row[0] in readings and not (halves and row[0] == "kv_gib")]
-
-
-def _bytes(readings: Readings, name: str) -> float | None:
-    found = readings.get(name)
-    return found.value.value * GIB if found is not None else None
 
 
 def observed(readings: Readings, stage: Phase, label: str, name: str) -> Entry | None:
@@ -98,9 +94,17 @@ def _weights(base: Known, readings: Readings, total: float) -> Entry | None:
     after = readings.get("free_after_weights_gib")
     if printed is not None or after is None:
         return printed or _weights_by_rule(base, total)
-    used = less(Band(total, total, total), after.value.band.scaled(GIB))
-    low, high = round(used.low), round(used.high)
-    return Entry("weights", "weights", round(used.value), low, high, "observed", after.source)
+    before = readings.get("free_before_weights_gib")
+    whole = before.value.band.scaled(GIB) if before is not None else Band(total, total, total)
+    used = less(whole, after.value.band.scaled(GIB))
+    if used.high < 0:
+        return None  # another process freed memory meanwhile
+    low, high, source = round(used.low), round(used.high), _lines(before, after)
+    return Entry("weights", "weights", round(used.value), low, high, "observed", source)
+
+
+def _lines(*readings: Reading | None) -> str:
+    return ", ".join(dict.fromkeys(reading.source for reading in readings if reading is not None))
 
 
 def _weights_by_rule(base: Known, total: float) -> Entry | None:
@@ -114,52 +118,76 @@ def _weights_by_rule(base: Known, total: float) -> Entry | None:
 def _rests(readings: Readings, beside: tuple[Entry, ...]) -> list[Entry]:
     """What each stage took beyond the sizes that are printed for it."""
     found: list[Entry] = []
-    before = readings.get("free_after_weights_gib")
+    before, passed = readings.get("free_after_weights_gib"), list[str]()
     for name, stage, label in STAGES:
+        passed.append(name)
         after = readings.get(name)
-        if before is not None and after is not None:
-            found += _rest(readings, before, after, stage, label, beside)
-        before = after or before
+        if after is None:
+            continue
+        if before is not None:
+            found += _rest(readings, before, after, passed, stage, label, beside)
+        before, passed = after, []
     return found
 
 
 def _rest(
-    readings: Readings, before: Reading, after: Reading, stage: Phase, label: str, beside: tuple[Entry, ...]
-) -> list[Entry]:
+    readings: Readings, before: Reading, after: Reading, passed: list[str], stage: Phase, label: str,
+    beside: tuple[Entry, ...],
+) -> list[Entry]:  # fmt: skip
+    """What lies between two printed figures; ``passed``: the stages between them, the last one included."""
     drop = less(before.value.band.scaled(GIB), after.value.band.scaled(GIB))
-    named = [row for row in _shown(readings) if row[3] == after.name]
+    named = [row for row in _shown(readings) if row[3] in passed]
     for size in _all(observed(readings, stage_, label_, name) for name, stage_, label_, _ in named):
         drop = less(drop, Band(size.bytes, size.low, size.high))
-    table = next((e for e in beside if e.name == "req_to_token"), None)
+    pool = "free_after_kv_pool_gib" in passed
+    table = next((e for e in beside if e.name == "req_to_token"), None) if pool else None
+    if pool and not any(row[1] == "kv_pool" for row in named):
+        stage, label, table = "kv_pool", "KV pool and request table", None
+    elif len(passed) > 1:
+        label = "tables, workspaces and the like" if pool else label
     entries: list[Entry] = []
-    if after.name == "free_after_kv_pool_gib" and table is not None and table.bytes <= drop.high:
+    if table is not None and table.bytes <= drop.high:
         entries.append(table)
         drop = less(drop, Band(table.bytes, table.bytes, table.bytes))
     if drop.value > LEAST:
-        source = f"{before.source}, {after.source}"
         low, high = max(0, round(drop.low)), round(drop.high)
-        entries.append(Entry(stage, label, round(drop.value), low, high, "observed", source))
+        entries.append(Entry(stage, label, round(drop.value), low, high, "observed", _lines(before, after)))
     return entries
 
 
 def _by_rule(
-    readings: Readings, pool: Pool | None, beside: tuple[Entry, ...], rule: str, reached: set[Phase]
+    base: Known, readings: Readings, pool: Pool | None, beside: tuple[Entry, ...], rule: str, reached: set[Phase]
 ) -> list[Entry]:
     """The pool and what stands beside it by the rules, for stages that the log does not show."""
     if pool is None or pool.tokens <= 0:
         return []
     found: list[Entry] = []
     if "kv_pool" not in reached and "free_after_kv_pool_gib" not in readings:
-        found.append(Entry.exact("kv_pool", "KV cache", pool.kv_bytes, rule))
+        found.append(_cache(base, pool, rule))
         if pool.state_bytes:
             found.append(Entry.exact("kv_pool", "recurrent state", round(pool.state_bytes), rule))
     shown = {"graph_capture"} & reached or ({"graph_capture"} if _past_graphs(readings) else set())
     for entry in beside:
+        if entry.name == "draft KV, not budgeted" and _draft_printed(readings):
+            continue
         before_graphs = entry.stage == "kv_pool" and not _past_pool(readings, entry.name)
         graphs = entry.stage == "graph_capture" and not shown
         if before_graphs or graphs:
             found.append(entry)
     return found
+
+
+def _cache(base: Known, pool: Pool, rule: str) -> Entry:
+    """The token pool by the rule: as exact as the free memory that it starts from."""
+    size, free = pool.kv_bytes, base.free
+    if free is None or free.high - free.low < 64 * MIB:
+        return Entry.exact("kv_pool", "KV cache", size, rule)
+    low, high = max(0, round(size - free.value + free.low)), round(size + free.high - free.value)
+    return Entry("kv_pool", "KV cache", size, low, high, "estimated", rule)
+
+
+def _draft_printed(readings: Readings) -> bool:
+    return any(name in readings for name in ("draft_k_gib", "draft_kv_gib"))
 
 
 def _past_graphs(readings: Readings) -> bool:

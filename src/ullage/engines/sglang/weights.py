@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from msgspec import Struct
+from msgspec.structs import replace
 from packaging.version import Version
 
 from ullage.core.deployment import Deployment
@@ -18,9 +19,10 @@ from ullage.core.launch import Launch
 from ullage.core.model import Model, TensorGroup
 from ullage.core.units import GIB, Band
 from ullage.core.versions import Rules
+from ullage.engines.runtime.adapters import lora_bytes
 from ullage.engines.runtime.loading import converted, doubt, rope_bytes
 from ullage.engines.runtime.mxfp4 import Kernel, padded
-from ullage.engines.runtime.shards import VISION, Cuts, Stage, parts, stages
+from ullage.engines.runtime.shards import VISION, Cuts, Stage, parts, repacked, stages
 from ullage.engines.sglang.settings import at_least, of_launch
 
 PP_SPLIT: Rules[[int, int], list[int]] = Rules("layers of a pipeline stage")
@@ -70,15 +72,16 @@ def layout(deployment: Deployment) -> Layout:
     """What ``deployment`` says of the way weights are spread."""
     launch, s = deployment.launch, of_launch(deployment.launch)
     gpu = deployment.machine.gpu if deployment.machine else None
-    dense = launch.integer("moe_dense_tp_size")
+    dense = _count(launch, "moe_dense_tp_size")
     return Layout(
         release=launch.release, tp=s.tp, pp=s.pp, ep=_ep(launch, s.tp, s.moe_a2a_backend), attn_tp=s.attn_tp,
         dp_attention=s.dp_attention, a2a=s.moe_a2a_backend, moe_dense_tp=dense,
         dp_lm_head=launch.flag("enable_dp_lm_head"), dp_encoder=launch.flag("mm_enable_dp_encoder"),
-        redundant_experts=max(0, launch.integer("ep_num_redundant_experts") or 0),
+        redundant_experts=_count(launch, "ep_num_redundant_experts") or 0,
         moe_runner=launch.text("moe_runner_backend") or "auto",
         partition=_partition(launch.env.get("SGLANG_PP_LAYER_PARTITION")),
-        capability=gpu.capability if gpu else None, online=launch.text("quantization"), dtype=launch.text("dtype"),
+        capability=gpu.capability if gpu else None, online=launch.text("quantization"),
+        dtype=launch.text("dtype"),
         language_only=s.language_only,
     )  # fmt: skip
 
@@ -87,8 +90,14 @@ def _ep(launch: Launch, tp: int, a2a: str) -> int:
     """An all-to-all back end, and the older --enable-ep-moe, spread the experts over all ranks."""
     if a2a in _A2A or launch.flag("enable_ep_moe") or launch.flag("enable_flashinfer_moe_ep"):
         return tp
-    given = launch.integer("ep_size") or launch.integer("expert_parallel_size") or 1
+    given = _count(launch, "ep_size") or _count(launch, "expert_parallel_size") or 1
     return given if 1 <= given <= tp else 1
+
+
+def _count(launch: Launch, name: str) -> int | None:
+    """A whole number of the launch; None where it is none, negative or absurd."""
+    value = launch.number(name)
+    return int(value) if value is not None and 0 <= value <= 1 << 16 else None
 
 
 def _partition(text: str | None) -> tuple[int, ...]:
@@ -98,7 +107,7 @@ def _partition(text: str | None) -> tuple[int, ...]:
 
 def stages_of(num_layers: int, at: Layout) -> list[Stage]:
     """The pipeline stages; SGLANG_PP_LAYER_PARTITION where it adds up."""
-    pp = max(1, at.pp)
+    pp = min(max(1, at.pp), max(1, num_layers))
     if len(at.partition) == pp and sum(at.partition) == num_layers:
         return stages(at.partition)
     return stages(PP_SPLIT.at(at.release)(num_layers, pp))
@@ -115,7 +124,8 @@ def cuts_of(model: Model, at: Layout) -> Cuts:
     shared = 1 if at.a2a in _A2A or _fp4_allgather(at) else at.tp
     ways = {
         "attention": attention, "linear attention": attention, "norms": attention, "mlp": dense,
-        "shared experts": shared, "head": _head_ways(at, attention), "embedding": _embedding_ways(at, attention),
+        "shared experts": shared, "head": _head_ways(at, attention),
+        "embedding": _embedding_ways(at, attention),
         **{part: _tower_ways(model, part, at) for part in VISION},
     }  # fmt: skip
     return Cuts(
@@ -169,20 +179,20 @@ def rank_bytes(groups: Sequence[TensorGroup], model: Model, at: Layout, stage: S
         converted(kept, at.online, _cast(model, at)), cuts, stage, model.num_layers, tied=model.tied_embeddings,
         change=change,
     )  # fmt: skip
-    copies = absorbed_bytes(groups, cuts, stage, model.num_layers)
+    copies = absorbed_bytes(groups, cuts, stage)
     if copies:
         found["absorbed MLA copies"] = copies
     return sorted(found.items(), key=lambda item: -item[1])
 
 
-def absorbed_bytes(groups: Sequence[TensorGroup], cuts: Cuts, stage: Stage, num_layers: int) -> int:
-    """Bytes of w_kc and w_vc: kv_b_proj once more in 16 bit."""
+def absorbed_bytes(groups: Sequence[TensorGroup], cuts: Cuts, stage: Stage) -> int:
+    """Bytes of w_kc and w_vc: kv_b_proj once more in 16 bit, in the layers of ``stage``."""
     total = 0
     for group in groups:
         if ".kv_b_proj.weight" not in group.name or not group.name.endswith(("weight", "packed", "qweight")):
             continue
         elements = group.shape[0] * group.shape[-1] * {"I32": 8, "U8": 2}.get(group.dtype, 1)
-        inside = sum(1 for n in group.layers if stage.first_layer <= n < min(stage.end_layer, num_layers))
+        inside = sum(1 for n in group.layers or (0,) if stage.first_layer <= n < stage.end_layer)
         total += inside * elements * 2 // cuts.of("attention")
     return total
 
@@ -191,7 +201,9 @@ def _mxfp4_kernel(model: Model, at: Layout) -> Kernel | None:
     """gpt-oss: FlashInfer's kernel on data-centre Blackwell pads to 256, Triton's pad for Hopper's layout."""
     if model.model_type != "gpt_oss" or "mxfp4" not in (model.quantization or ""):
         return None
-    if at.moe_runner == "flashinfer_mxfp4" or (at.moe_runner == "auto" and at.capability and at.capability[0] == 10):
+    if at.moe_runner == "flashinfer_mxfp4" or (
+        at.moe_runner == "auto" and at.capability and at.capability[0] == 10
+    ):
         return "trtllm"
     return "triton-hopper" if at.capability is None or at.capability[0] == 9 else "triton"
 
@@ -245,3 +257,81 @@ def weights(deployment: Deployment) -> Band | None:
         rule * (1 - low) - 0.02 * GIB,
         rule * (1 + high) + 0.25 * GIB + more,
     )  # fmt: skip
+
+
+def draft_weights(deployment: Deployment) -> Band | None:
+    """Bytes that the draft keeps on the fullest rank; None without one, or where its shape is not known.
+
+    ``value`` is without the embedding (and, of an MTP layer, the head) that a draft makes and then gives up for
+    the target's; ``high`` is with them, as the draft's own "mem usage" shows it.
+    """
+    s, at = of_launch(deployment.launch), layout(deployment)
+    if not s.speculative or s.speculative_algorithm == "NGRAM":
+        return None
+    path, model = deployment.launch.text("speculative_draft_model_path"), deployment.model
+    if path is None or path == deployment.launch.model:
+        return _kept(_mtp_parts(model, at)) if model is not None else None
+    from ullage.models.catalogue import find
+
+    draft = find(path)
+    if draft is None:
+        return None
+    if s.speculative_algorithm == "STANDALONE":
+        return weights(replace(deployment, model=draft))
+    return _kept(_head_parts(draft, at, model))
+
+
+def _mtp_parts(model: Model, at: Layout) -> dict[str, int]:
+    groups, cuts = groups_of(model), cuts_of(model, at)
+    after = Stage(model.num_layers, 1 << 30)
+    found = parts(groups, cuts, Stage(0, model.num_layers), model.num_layers, mtp=True)
+    if found:
+        found["absorbed MLA copies"] = absorbed_bytes(groups, cuts, after)
+    return found
+
+
+def _head_parts(draft: Model, at: Layout, target: Model | None) -> dict[str, int]:
+    """An EAGLE head; one without an embedding of its own still makes one on loading."""
+    groups, cuts = groups_of(draft), cuts_of(draft, at)
+    found = parts(groups, cuts, Stage(0, max(1, draft.num_layers)), max(1, draft.num_layers))
+    if found and "embedding" not in found and target is not None:
+        found["embedding"] = target.vocab_size * draft.hidden_size * 2 // cuts.of("embedding")
+    if found and draft.is_mla:
+        found["absorbed MLA copies"] = absorbed_bytes(groups, cuts, Stage(0, 1))
+    if "head" in found and "embedding" in found and draft.architecture == "LlamaForCausalLMEagle3":
+        found["own head"] = found.pop("head")
+    return found
+
+
+def _kept(found: dict[str, int]) -> Band | None:
+    if not found:
+        return None
+    loaded = sum(found.values())
+    kept = loaded - found.get("embedding", 0) - found.get("head", 0)
+    return Band(kept + min(0.1 * GIB, 0.05 * kept), kept, loaded * 1.06 + 0.5 * GIB)
+
+
+def lora_pool(deployment: Deployment) -> Band | None:
+    """Bytes of the adapter slots that follow the weights; None without LoRA. The targets are taken to be all
+    projections of attention and MLP; a rank that is not given may be 8 to 64."""
+    launch, model = deployment.launch, deployment.model
+    if model is None or not (launch.flag("enable_lora") or launch.get("lora_paths")):
+        return None
+    at = layout(deployment)
+    slots = _count(launch, "max_loras_per_batch") or 8
+    rank = _count(launch, "max_lora_rank")
+    stage = max(stages_of(model.num_layers, at), key=lambda stage: stage.num_layers)
+    each = lora_bytes(groups_of(model), cuts_of(model, at), stage, min(slots, 4096), 1)
+    value, low, high = (rank, rank // 2, rank) if rank else (16, 4, 64)
+    return Band(each * value, each * low, each * high) if each else None
+
+
+def load_peak(deployment: Deployment) -> Band | None:
+    """Bytes that loading takes for a moment beyond what stays: quantised experts are rewritten for their kernel
+    layer by layer, gate and up of a layer at a time; None where the model is not known. Estimated."""
+    model = deployment.model
+    groups = groups_of(model) if model is not None else ()
+    if model is None or not groups:
+        return None
+    copy = repacked(groups, cuts_of(model, layout(deployment)))
+    return Band(copy, 0, 2 * copy + 0.3 * GIB)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ullage.core.deployment import Budget, Deployment
+from ullage.core.deployment import Budget, Deployment, likely
 from ullage.core.run import Phase
 from ullage.core.units import GIB, Band
 from ullage.engines.vllm.kv_plan import KvPlan
@@ -51,8 +51,9 @@ Check = tuple[Phase, str, str]
 
 
 def against(have: Band, need: Band) -> str:
-    """ "fails" where ``have`` is surely below ``need``, "starts" where it surely is not, else "unsure"."""
-    return "fails" if have.high < need.low else "starts" if have.low >= need.high else "unsure"
+    """ "fails" where ``have`` is likely below ``need``, "starts" where it likely is not, else "unsure"."""
+    over = Band(have.value - need.value, have.low - need.high, have.high - need.low)
+    return likely(over.chance_above(-1e-9))
 
 
 def free_check(deployment: Deployment, s: Settings, t: Terms) -> Check | None:
@@ -77,9 +78,7 @@ def pool_check(s: Settings, t: Terms, plans: tuple[KvPlan, KvPlan, KvPlan] | Non
         return None
     least = plans[0].block_bytes if plans and since(s.release, "0.29.0") else 0
     pool = t.pool.band
-    if pool.high <= least:
-        return "kv_pool", "budget-below-weights", "fails"
-    return "kv_pool", "budget-below-weights", "starts" if pool.low > least else "unsure"
+    return "kv_pool", "budget-below-weights", likely(pool.chance_above(least))
 
 
 def needed(deployment: Deployment) -> Band | None:
@@ -99,9 +98,10 @@ def fit_check(
     if "kv_tokens" in deployment.readings and s.core == "V1":
         return "kv_pool", "max-len-exceeds-kv", "starts"  # printed after the check has passed
     if plans is not None:
-        certain = s.length_given and len({one.fits for one in plans}) == 1
-        verdict = "starts" if all(one.fits for one in plans) else "fails" if certain else "unsure"
-        return "kv_pool", "max-len-exceeds-kv", verdict
+        alike = len({one.fits for one in plans}) == 1
+        fits = "starts" if plans[0].fits else "fails"
+        verdict = fits if alike else likely(t.pool.band.chance_above(plans[0].needed))
+        return "kv_pool", "max-len-exceeds-kv", verdict if s.length_given or verdict == "starts" else "unsure"
     token = bytes_per_token(deployment, s)
     if token is None or not s.max_model_len or s.auto_fit:
         return None
@@ -112,18 +112,21 @@ def fit_check(
 def states_check(
     deployment: Deployment, s: Settings, plans: tuple[KvPlan, KvPlan, KvPlan] | None
 ) -> Check | None:
-    """Hybrid models with full graphs need a block for each of max_num_seqs sequences (0.20.0 on)."""
+    """Hybrid models with full graphs need a block for each of max_num_seqs sequences (0.20.0 on); 0.18 and 0.19
+    capture fewer sizes instead; before, a captured size beyond the blocks ends in a CUDA error."""
     model = deployment.model
     hybrid = model is not None and any(layer.state for layer in model.layers)
     shown = deployment.reading("mamba_blocks")
     if not hybrid and shown is None:
         return None
-    if not s.full_graphs or not since(s.release, "0.20.0") or (shown is None and plans is None):
+    adjusted = since(s.release, "0.18.0") and not since(s.release, "0.20.0")
+    if not s.full_graphs or adjusted or (shown is None and plans is None):
         return None
     if "graphs_gib" in deployment.readings:
         return None  # the capture has been: the check had passed
     blocks = shown or Band(*(one.blocks for one in plans or ()))
-    asked = deployment.reading("max_num_seqs") or Band(s.max_num_seqs, s.max_num_seqs, s.max_num_seqs)
+    most = s.max_num_seqs if since(s.release, "0.20.0") else min(s.max_num_seqs, max(s.graph_sizes, default=0))
+    asked = deployment.reading("max_num_seqs") or Band(most, most, most)
     return "graph_capture", "mamba-blocks-below-max-num-seqs", against(blocks, asked)
 
 

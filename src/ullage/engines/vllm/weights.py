@@ -18,10 +18,11 @@ from ullage.core.errors import InputError
 from ullage.core.model import Model, TensorGroup
 from ullage.core.units import GIB, Band
 from ullage.core.versions import Rules
+from ullage.engines.runtime.adapters import lora_bytes
 from ullage.engines.runtime.loading import converted, doubt, rope_bytes
 from ullage.engines.runtime.mxfp4 import Kernel, padded
-from ullage.engines.runtime.shards import VISION, Cuts, Stage, parts, stages
-from ullage.engines.vllm.options import config, since
+from ullage.engines.runtime.shards import VISION, Cuts, Stage, parts, repacked, stages
+from ullage.engines.vllm.options import config, count, num_speculative_tokens, since, size, speculative_method
 
 PP_SPLIT: Rules[[int, int], list[int]] = Rules("layers of a pipeline stage")
 #: towers of which only the attention is cut (models/kimi_k25_vit.py, moonvit.py)
@@ -67,16 +68,15 @@ def layout(deployment: Deployment) -> Layout:
     """What ``deployment`` says of the way weights are spread."""
     launch = deployment.launch
     gpu = deployment.machine.gpu if deployment.machine else None
-    tp, pp, dp = (max(1, launch.integer(f"{name}_parallel_size") or 1) for name in ("tensor", "pipeline", "data"))
     return Layout(
-        launch.release, tp, pp, dp,
+        launch.release, size(launch, "tensor"), size(launch, "pipeline"), size(launch, "data"),
         expert_parallel=launch.flag("enable_expert_parallel"),
         redundant_experts=_redundant(deployment),
         tower_data_parallel=launch.text("mm_encoder_tp_mode") == "data",
         partition=_partition(launch.env.get("VLLM_PP_LAYER_PARTITION")),
         capability=gpu.capability if gpu else None, vendor=gpu.vendor if gpu else "nvidia",
         online=launch.text("quantization"), dtype=launch.text("dtype"),
-        offload_bytes=max(0.0, launch.number("cpu_offload_gb") or 0.0) * GIB,
+        offload_bytes=min(max(0.0, launch.number("cpu_offload_gb") or 0.0), 1e6) * GIB,
         language_only=launch.flag("language_model_only"), lora=launch.flag("enable_lora"),
         mxfp4_kernel=_asked_kernel(launch.env),
     )  # fmt: skip
@@ -84,7 +84,7 @@ def layout(deployment: Deployment) -> Layout:
 
 def _redundant(deployment: Deployment) -> int:
     given = config(deployment.launch, "eplb_config").get("num_redundant_experts")
-    number = given if isinstance(given, int) else deployment.launch.integer("num_redundant_experts")
+    number = given if isinstance(given, int) else count(deployment.launch, "num_redundant_experts")
     return min(max(0, number or 0), 1 << 16)
 
 
@@ -92,7 +92,8 @@ def _asked_kernel(env: dict[str, str]) -> str | None:
     """The kernel that a variable asks for on gpt-oss's experts."""
     asked = {
         "VLLM_MXFP4_USE_MARLIN": "marlin", "VLLM_USE_FLASHINFER_MOE_MXFP4_BF16": "cutlass",
-        "VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8_CUTLASS": "cutlass", "VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8": "trtllm",
+        "VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8_CUTLASS": "cutlass",
+        "VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8": "trtllm",
     }  # fmt: skip
     return next((kernel for name, kernel in asked.items() if env.get(name) == "1"), None)
 
@@ -104,7 +105,7 @@ def _partition(text: str | None) -> tuple[int, ...]:
 
 def stages_of(num_layers: int, at: Layout) -> list[Stage]:
     """The pipeline stages; VLLM_PP_LAYER_PARTITION where it adds up."""
-    pp = max(1, at.pp)
+    pp = min(max(1, at.pp), max(1, num_layers))
     if len(at.partition) == pp and sum(at.partition) == num_layers:
         return stages(at.partition)
     return stages(PP_SPLIT.at(at.release)(num_layers, pp))
@@ -142,8 +143,8 @@ def _kv_heads(model: Model) -> int:
 def rank_bytes(groups: Sequence[TensorGroup], model: Model, at: Layout, stage: Stage) -> list[tuple[str, int]]:
     """(part, bytes) on each rank of ``stage``, the largest first: the target model without its MTP layers.
 
-    With MLA and a quantised kv_b_proj the absorbed W_UK and W_UV stay beside it in 16 bit; a plain one is viewed
-    (attention/mla_attention.py, process_weights_after_loading).
+    With MLA and a quantised kv_b_proj the absorbed W_UK and W_UV stay beside it in 16 bit; a plain one is
+    viewed (attention/mla_attention.py, process_weights_after_loading).
     """
     cuts = cuts_of(model, at)
     kept = [_loaded(g, model) for g in groups if not (at.language_only and g.part in VISION)]
@@ -179,7 +180,9 @@ def products(groups: Sequence[TensorGroup], model: Model, cuts: Cuts, stage: Sta
     kv_b = next((g for g in groups if g.name.endswith(".kv_b_proj.weight")), None)
     if layer is None or kv_b is None:
         return 0
-    shapes = {g.name.rsplit(".", 2)[1]: g.shape for g in groups if ".self_attn." in g.name and len(g.shape) == 2}
+    shapes = {
+        g.name.rsplit(".", 2)[1]: g.shape for g in groups if ".self_attn." in g.name and len(g.shape) == 2
+    }
     into = shapes.get("q_b_proj", shapes.get("q_proj", (0, model.hidden_size)))[1]
     width = 1 if kv_b.dtype == "F8_E4M3" else 2
     each = layer.kv_lora_rank * (into + model.hidden_size) * width + into * layer.rope_dim * 2
@@ -203,8 +206,8 @@ _KV_B = (".kv_b_proj.weight", ".kv_b_proj.weight_packed", ".kv_b_proj.qweight")
 
 
 def mxfp4_kernel(model: Model, at: Layout) -> Kernel | None:
-    """gpt-oss's kernel by GPU: data-centre Blackwell FlashInfer, Hopper Triton's (from 0.11.0, Marlin with LoRA),
-    all others Marlin (quantization/mxfp4.py, get_mxfp4_backend)."""
+    """gpt-oss's kernel by GPU: data-centre Blackwell FlashInfer, Hopper Triton's (from 0.11.0, Marlin with
+    LoRA), all others Marlin (quantization/mxfp4.py, get_mxfp4_backend)."""
     if model.model_type != "gpt_oss" or "mxfp4" not in (model.quantization or ""):
         return None
     if at.vendor != "nvidia":
@@ -244,11 +247,12 @@ def fullest(model: Model, at: Layout) -> list[tuple[str, int]] | None:
     if not groups or not model.num_layers:
         return None
     ranks = [rank_bytes(groups, model, at, stage) for stage in stages_of(model.num_layers, at)]
-    return max(ranks, key=lambda found: sum(size for _, size in found))
+    return max(ranks, key=lambda found: sum(held for _, held in found))
 
 
 def weights(deployment: Deployment) -> Band | None:
-    """Bytes that torch has allocated once the target model is loaded ("Model loading took"), on the fullest rank.
+    """Bytes that torch has allocated once the target model is loaded ("Model loading took"), on the fullest
+    rank.
 
     The tensors, the rotary tables, and what 46 public loads show beside them (up to 1 MiB a tensor that the
     allocator does not split); wider where the quantisation is a guess by the name. --cpu-offload-gb comes off.
@@ -258,16 +262,77 @@ def weights(deployment: Deployment) -> Band | None:
     found = fullest(model, at) if model is not None else None
     if model is None or found is None:
         return None
-    rule = sum(size for _, size in found) + rope_bytes(model, 2)
+    rule = sum(held for _, held in found) + rope_bytes(model, 2)
     rule = max(0, rule - round(at.offload_bytes))
     low, value, high = doubt(model)
+    slots = lora_slots(deployment) or Band(0.0, 0.0, 0.0)
     return Band(
-        rule * (1 + value) + min(0.015 * GIB, 0.01 * rule),
-        rule * (1 - low) - 0.02 * GIB,
-        rule * (1 + high) + 0.1 * GIB,
+        rule * (1 + value) + min(0.015 * GIB, 0.01 * rule) + slots.value,
+        rule * (1 - low) - 0.02 * GIB + slots.low,
+        rule * (1 + high) + 0.1 * GIB + slots.high,
     )  # fmt: skip
 
 
 def draft_weights(deployment: Deployment) -> Band | None:
-    """Not yet."""
-    return None
+    """Bytes that a draft adds to "Model loading took" on the fullest rank; None without one, or where its shape
+    is not known. ``value`` is without the embedding and head that it shares with the target once loaded;
+    releases
+    that share less keep them (``high``)."""
+    launch, model = deployment.launch, deployment.model
+    method = speculative_method(launch)
+    if not method or model is None or not num_speculative_tokens(launch):
+        return None
+    at = layout(deployment)
+    if "mtp" in method:
+        return _kept(_mtp_parts(model, at))
+    given = config(launch, "speculative_config").get("model") or launch.get("speculative_model")
+    if not isinstance(given, str) or "ngram" in method:
+        return None
+    from ullage.models.catalogue import find
+
+    draft = find(given)
+    if draft is None:
+        return None
+    tp = config(launch, "speculative_config").get("draft_tensor_parallel_size")
+    at = replace(at, pp=1, tp=tp) if isinstance(tp, int) and 0 < tp <= at.tp else replace(at, pp=1)
+    if "eagle" in method:
+        groups, layers = groups_of(draft), max(1, draft.num_layers)
+        return _kept(parts(groups, cuts_of(draft, at), Stage(0, layers), layers), own_head=True)
+    found = fullest(draft, at)
+    return _kept({part: held for part, held in found if part != "embedding"}) if found else None
+
+
+def _mtp_parts(model: Model, at: Layout) -> dict[str, int]:
+    cuts = cuts_of(model, at)
+    return parts(groups_of(model), cuts, Stage(0, model.num_layers), model.num_layers, mtp=True)
+
+
+def _kept(found: dict[str, int], *, own_head: bool = False) -> Band | None:
+    if not found:
+        return None
+    loaded = sum(found.values())
+    kept = loaded - found.get("embedding", 0) - (0 if own_head else found.get("head", 0))
+    return Band(kept * 1.003, kept, loaded * 1.03 + 0.05 * GIB)
+
+
+def lora_slots(deployment: Deployment) -> Band | None:
+    """Bytes of the adapter slots that "Model loading took" includes; None without LoRA."""
+    launch, model = deployment.launch, deployment.model
+    if model is None or not launch.flag("enable_lora"):
+        return None
+    at = layout(deployment)
+    slots, rank = count(launch, "max_loras", 4096) or 1, count(launch, "max_lora_rank", 4096) or 16
+    stage = max(stages_of(model.num_layers, at), key=lambda stage: stage.num_layers)
+    held = lora_bytes(groups_of(model), cuts_of(model, at), stage, slots, rank)
+    return Band(held, held * 0.8, held * 1.3) if held else None
+
+
+def load_peak(deployment: Deployment) -> Band | None:
+    """Bytes that loading takes for a moment beyond what stays: quantised experts are rewritten for their kernel
+    layer by layer, gate and up of a layer at a time; None where the model is not known. Estimated."""
+    model = deployment.model
+    groups = groups_of(model) if model is not None else ()
+    if model is None or not groups:
+        return None
+    copy = repacked(groups, cuts_of(model, layout(deployment)))
+    return Band(copy, 0, 2 * copy + 0.3 * GIB)

@@ -1,4 +1,5 @@
-"""Weights and non-torch memory of one rank: as printed, else tensor by tensor, else by the checkpoint's bytes."""
+"""Weights and non-torch memory of one rank: as printed, else tensor by tensor, else by the checkpoint's
+bytes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,66 @@
+"""What else is wrong with a command, or worth knowing, beside its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ullage.core.deployment import Deployment
+from ullage.core.report import Caution, Plan
+from ullage.core.units import tokens_text
+from ullage.engines.base import Refusal
+
+#: a pool that cannot hold one request of this many tokens (or of the model's whole length) serves nobody
+LEAST_TOKENS = 8192
+
+
+def cautions(
+    plan: Plan, deployment: Deployment, refusals: Sequence[Refusal], longest: int | None
+) -> Iterator[Caution]:
+    for flag in deployment.launch.unknown:
+        release = f"{plan.engine} {plan.version}" if plan.version else f"the newest {plan.engine} known"
+        yield Caution("unknown-flag", f"{flag} is no flag of {release}")
+    yield from (Caution(other.cause, other.text) for other in refusals[1:])
+    yield from _pool(plan, longest)
+    yield from _ranks(plan, deployment)
+    yield from _unknown(plan)
+    yield from (Caution("engine", text) for text in plan.budget.warnings)
+
+
+def _pool(plan: Plan, longest: int | None) -> Iterator[Caution]:
+    tokens = plan.budget.kv_tokens
+    least = min(longest or LEAST_TOKENS, LEAST_TOKENS)
+    if plan.verdict != "fails" and tokens is not None and tokens.value < least:
+        yield Caution(
+            "pool-too-small",
+            f"it starts, but is of no use: the pool holds {tokens_text(tokens.value)} tokens,"
+            f" not one request of {tokens_text(least)}",
+        )
+
+
+def _ranks(plan: Plan, deployment: Deployment) -> Iterator[Caution]:
+    count = plan.machine.count if plan.machine else None
+    needed = ranks(deployment)
+    if count is not None and needed > count * max(1, deployment.launch.integer("nnodes") or 1):
+        yield Caution("gpus-too-few", f"the launch needs {needed} GPUs, --gpu names {count}")
+
+
+def ranks(deployment: Deployment) -> int:
+    """GPUs that the launch asks for: tensor x pipeline parallel size, times data parallel replicas."""
+    launch = deployment.launch
+    found = 1
+    for names in (("tp_size", "tensor_parallel_size"), ("pp_size", "pipeline_parallel_size")):
+        found *= max(1, next((n for name in names if (n := launch.integer(name))), 1))
+    replicas = max(1, launch.integer("data_parallel_size") or launch.integer("dp_size") or 1)
+    return found if launch.flag("enable_dp_attention") else found * replicas
+
+
+def _unknown(plan: Plan) -> Iterator[Caution]:
+    if plan.model is None:
+        name = plan.model_id or "the model"
+        yield Caution("model-unknown", f"{name[:80]} is not in the catalogue: pass --model-dir with its config.json")
+    elif plan.model.source.startswith("catalogue:") and "shape only" in plan.model.source:
+        yield Caution("model-guessed", f"{plan.model.id}: {plan.model.source.removeprefix('catalogue: ')}")
+    if plan.machine is None or plan.machine.gpu is None:
+        yield Caution("gpu-unknown", 'no GPU is named: pass --gpu "8x H100"')
+    if plan.version is None:
+        yield Caution("release-unknown", "no release is named: the newest rules are used; pass --engine-version")

@@ -1,0 +1,168 @@
+"""A launch command and the GPUs' name to a Plan: will it start, and where does every GiB go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ullage import engines
+from ullage.core.deployment import Budget, Deployment, Interval, Reading, Verdict
+from ullage.core.errors import CommandError, InputError
+from ullage.core.launch import Launch
+from ullage.core.machine import Machine
+from ullage.core.model import Model
+from ullage.core.report import Caution, Plan
+from ullage.core.run import Phase, Run
+from ullage.core.units import GIB, Measured, gib_text, tokens_text
+from ullage.engines.base import Engine, Hints, Refusal
+from ullage.hardware import gpus
+from ullage.models import load as models
+from ullage.plan.cautions import cautions
+from ullage.plan.suggest import changes
+
+
+class Asked(Struct, frozen=True):
+    """What a person asks: a launch command as pasted, and what stands beside it."""
+
+    command: str
+    gpu: str | None = None
+    version: str | None = None
+    model_dir: str | None = None
+    readings: Mapping[str, float] = {}
+    contexts: Sequence[int] = ()
+
+
+class Judged(Struct, frozen=True):
+    """The verdict with its reason; ``missing`` names what a surer one needs."""
+
+    verdict: Verdict
+    why: str
+    fails_at: Phase | None = None
+    cause: str | None = None
+    missing: tuple[str, ...] = ()
+
+
+def plan(asked: Asked) -> Plan:
+    """The plan of a launch command. Raises CommandError and InputError for what cannot be read at all."""
+    engine = engine_of(asked.command)
+    launch = engine.parse(asked.command, asked.version)
+    deployment = deployment_of(engine, launch, asked)
+    return of_deployment(engine, deployment, asked.contexts)
+
+
+def engine_of(command: str) -> Engine:
+    engine = engines.of_text(command)
+    if engine is None:
+        raise CommandError(
+            f"starts neither SGLang nor vLLM: {' '.join(command.split())[:60]}", where="launch command",
+            hint='give it as it is run: "python -m sglang.launch_server ..." or "vllm serve MODEL ..."',
+        )  # fmt: skip
+    return engine
+
+
+def deployment_of(engine: Engine, launch: Launch, asked: Asked) -> Deployment:
+    """Launch, model, machine and readings. The model comes from --model-dir, a folder on this machine, or the
+    catalogue."""
+    hints = Hints(launch, machine(asked.gpu), asked.version, _model(launch, asked.model_dir))
+    made = engine.deployment(Run(engine=engine.name), hints)
+    readings = {
+        name: Reading(name, Measured.parse(repr(value)), "--reading") for name, value in asked.readings.items()
+    }
+    return replace(made, readings=readings)
+
+
+def machine(name: str | None) -> Machine | None:
+    """The machine of --gpu. Raises InputError with the nearest names where it is not known."""
+    if name is None:
+        return None
+    found = gpus.find(name)
+    if found is None:
+        near = ", ".join(gpus.suggest(name))
+        raise InputError(
+            f"names no GPU that is known: {name[:60]!r}", where="--gpu",
+            hint=f"near: {near}" if near else 'a name ("8x H100") or its memory in GiB ("8x 94.08")',
+        )  # fmt: skip
+    if found.count == 0:
+        raise InputError("no GPU at all", where=f"--gpu {name[:60]}")
+    return found
+
+
+def _model(launch: Launch, folder: str | None) -> Model | None:
+    if folder is not None:
+        return models.from_directory(folder)
+    return models.find(launch.model, local=True) if launch.model else None
+
+
+def of_deployment(engine: Engine, deployment: Deployment, contexts: Sequence[int] = ()) -> Plan:
+    """The plan of what is known; a pure function of its arguments."""
+    budget = engine.budget(deployment)
+    interval = engine.interval(None, deployment)
+    refusals = engine.refusals(deployment)
+    settings = engine.effective(deployment)
+    judged = judge(budget, interval, refusals)
+    length = settings.get("max_model_len") or settings.get("context_length")
+    longest = length.value if length is not None and isinstance(length.value, int) else None
+    launch = deployment.launch
+    found = Plan(
+        engine=engine.name, version=launch.version, version_source=launch.version_source,
+        command=launch.command, verdict=judged.verdict, why=judged.why, fails_at=judged.fails_at,
+        cause=judged.cause, model_id=launch.model, model=deployment.model, machine=deployment.machine,
+        settings=settings, readings=deployment.readings, budget=budget, interval=interval,
+        concurrency=concurrency(budget, contexts, longest) if judged.verdict != "fails" else {},
+        missing=judged.missing,
+    )  # fmt: skip
+    fixes = changes(engine, deployment, budget, judged.verdict)
+    return replace(found, fixes=fixes, cautions=tuple(cautions(found, deployment, refusals, longest)))
+
+
+def judge(budget: Budget, interval: Interval | None, refusals: Sequence[Refusal]) -> Judged:
+    """The verdict: what is refused outright first, then the engine's formula."""
+    if refusals:
+        first = refusals[0]
+        return Judged("fails", first.text, first.phase, first.cause)
+    if budget.verdict == "fails":
+        cause = budget.cause
+        if cause in ("budget-below-weights", "graph-capture-oom") and interval is not None and interval.empty:
+            cause = "stuck-between-two-fractions"
+        return Judged("fails", _why_it_fails(budget), budget.fails_at, cause)
+    if budget.verdict == "starts":
+        return Judged("starts", "", missing=())
+    if budget.pool_bytes is None:
+        return Judged("unsure", f"not known: {', '.join(budget.missing) or 'what the pool depends on'}",
+                      missing=budget.missing or ("the KV pool's size",))  # fmt: skip
+    pool = budget.pool_bytes
+    return Judged(
+        "unsure",
+        f"the pool is {pool.low / GIB:.1f} to {pool.high / GIB:.1f} GiB by what is known: too near to the limit",
+        missing=budget.missing or ("free_after_weights_gib: the free memory after the weights, from any log",),
+    )
+
+
+def _why_it_fails(budget: Budget) -> str:
+    words = {
+        "weights-exceed-gpu": "the weights alone are larger than the GPU",
+        "budget-below-weights": "nothing is left for the KV cache",
+        "max-len-exceeds-kv": "one request of the full length does not fit into the KV cache",
+        "mamba-blocks-below-max-num-seqs": "there are fewer states than sequences that may run",
+        "graph-capture-oom": "what must fit beside the KV pool does not",
+        "hybrid-state-floor-exceeds-budget": "nothing is left beside the recurrent state",
+        "free-memory-below-request": "less memory is free than the share asks for",
+    }
+    text = words.get(budget.cause or "", "it does not fit")
+    pool = budget.pool_bytes
+    if pool is not None and pool.value < 0:
+        return f"{text}: {gib_text(-pool.value)} are missing"
+    if pool is not None and budget.kv_tokens is not None and budget.kv_tokens.value > 0:
+        return f"{text}: the pool is {gib_text(pool.value)}, {tokens_text(budget.kv_tokens.value)} tokens"
+    return text
+
+
+def concurrency(budget: Budget, contexts: Sequence[int], longest: int | None) -> dict[int, float]:
+    """Requests of each length that the pool holds at once; without lengths some usual ones."""
+    tokens = budget.kv_tokens
+    lengths = list(contexts) or sorted({n for n in (4096, 32768, longest) if n and (not longest or n <= longest)})
+    if tokens is None:
+        return {}
+    return {length: round(max(0.0, tokens.value) / length, 2) for length in lengths if length > 0}
