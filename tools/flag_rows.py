@@ -55,6 +55,8 @@ class Table:
         for name, at in current.items():
             old, new = self.rows[at].flag, found.get(name)
             if new is not None and replace(old, new="") == replace(new, choices=None, new=""):
+                said = replace(old, new=new.new or old.new)
+                self.rows[at] = replace(self.rows[at], flag=said)
                 continue
             gone = old if new is not None else replace(old, new=old.new or successor(old, begun))
             self.rows[at] = Row(gone, self.rows[at].since, release)
@@ -78,6 +80,15 @@ class Table:
         for name, flag in found.items():
             if flag.choices and name not in current:
                 self.choices.append(ChoiceRow(name, tuple((v, "", "") for v in flag.choices), since))
+
+
+def keep_words(table: Table, before: Table) -> None:
+    """What people wrote into the table before, and no release says: the successor of a flag that has gone."""
+    written = {(row.flag.name, row.until): row.flag.new for row in before.rows if row.until and row.flag.new}
+    for at, row in enumerate(table.rows):
+        new = written.get((row.flag.name, row.until))
+        if new and not row.flag.new:
+            table.rows[at] = replace(row, flag=replace(row.flag, new=new))
 
 
 def _settled(flag: Flag) -> Flag:

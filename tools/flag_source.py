@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 
-class Unknown(Exception):  # noqa: N818
+class Unknown(Exception):
     """A value that only running the code would tell."""
 
 
@@ -257,9 +257,11 @@ class Evaluation:
         numbers = isinstance(left, int | float) and isinstance(right, int | float)
         if numbers and isinstance(node.op, ast.Mult):
             return left * right
-        if isinstance(left, int) and isinstance(right, int) and isinstance(node.op, ast.LShift | ast.Pow):
-            if 0 <= right < 64:
-                return left << right if isinstance(node.op, ast.LShift) else left**right
+        if isinstance(left, int) and isinstance(right, int) and 0 <= right < 64:
+            if isinstance(node.op, ast.LShift):
+                return left << right
+            if isinstance(node.op, ast.Pow):
+                return left**right
         raise Unknown(ast.unparse(node))
 
     def _unaryop(self, node: ast.UnaryOp) -> Any:

@@ -5,7 +5,7 @@
     python tools/flags.py --compile                              # only flags.json anew from flags.toml
 
 DIR holds one folder a release, DIR/<engine>-<version>/<package>/. Nothing of a release is run: its parsers are
-read by their syntax trees (flags_sglang.py, flags_vllm.py).
+read by their syntax trees (flags_sglang.py, flags_vllm.py). A `renamed_to` written by hand into a row that has ended stays.
 """
 
 from __future__ import annotations
@@ -51,11 +51,14 @@ def head_of(text: str) -> str:
 def update(path: Path, engine: str, found: dict[str, Path], *, rebuild: bool) -> list[str]:
     """Take the releases that ``path`` lacks into it; the names of those taken."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    table = flag_rows.Table() if rebuild else flag_rows.parse(tomllib.loads(text))
+    before = flag_rows.parse(tomllib.loads(text))
+    table = flag_rows.Table() if rebuild else before
     last = Version(table.releases[-1]) if table.releases else Version("0")
     new = [release for release in found if Version(release) > last]
     for release in new:
         table.add(release, READERS[engine](Source(found[release])))
+    if rebuild:
+        flag_rows.keep_words(table, before)
     path.write_text(flag_rows.text(table, head_of(text)), encoding="utf-8")
     return new
 

@@ -183,9 +183,9 @@ def _kind(words: dict[str, ast.expr], nargs: Any) -> str:
         return "flag"
     if "BooleanOptional" in action:
         return "switch"
-    if action == "store_const" or "StoreConst" in action or action.endswith("DeprecatedAction"):
-        if nargs in (_NO_NARGS, 0):
-            return "flag"
+    valueless = action == "store_const" or "StoreConst" in action or action.endswith("DeprecatedAction")
+    if valueless and nargs in (_NO_NARGS, 0):
+        return "flag"
     base = _NUMBERS.get(ast.unparse(words["type"]) if "type" in words else "", "str")
     return _sized(base, nargs)
 

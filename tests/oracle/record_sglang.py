@@ -6,7 +6,7 @@
 ``--oracle`` is the script that imports a release's unmodified Python files on a machine without a GPU;
 ``--wheels`` holds one folder a release (``DIR/0.5.9/sglang/...``); ``--models`` holds one ``config.json`` a model,
 named ``owner--name.json``; ``--python`` has torch (CPU) and transformers 4.5x, ``--transformers5`` is a folder
-with transformers 5.x for 0.5.10 and later (5.3.0 for 0.5.10 itself, whose own classes later ones
+with transformers 5.x for 0.5.10 and later (5.3.0 for 0.5.10 and 0.5.11, whose own classes later ones
 shadow). One process a release and GPU class; it forks for every question, so that no question sees what another
 one changed. The answers are written sorted: the same code gives the same
 file. Nothing here is imported by ullage.

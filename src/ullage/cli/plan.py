@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shlex
 import sys
 from pathlib import Path
@@ -50,6 +51,7 @@ def command(
     from ullage.cli.options import readings
     from ullage.plan.plan import Asked, plan
 
+    gc.disable()  # nothing of a plan lives long enough to be collected
     asked = Asked(text_of(launch, file), gpu, engine_version, model_dir, readings(reading), context)
     found = plan(asked)
     if as_json:

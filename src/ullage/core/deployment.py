@@ -76,6 +76,7 @@ class Budget(Struct, frozen=True):
     formula: str = ""
     rule: str = ""
     pool_bytes: Band | None = None
+    kv_bytes: Band | None = None
     bytes_per_token: Band | None = None
     kv_tokens: Band | None = None
     ledgers: tuple[Ledger, ...] = ()

@@ -1,16 +1,15 @@
 """TOML to structs, strictly: an unknown key or a wrong type names the file and the row.
 
-A large table may have a compiled twin beside it, the same content as JSON, which loads a hundred times as fast. The
-twin carries the digest of the TOML that it was made from; where the TOML has changed since, it is not used.
+A large table may have a compiled twin beside it, the same content as JSON, which loads a hundred times as fast.
+The twin carries the digest of the TOML that it was made from; where the TOML has changed since, it is not used.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from hashlib import blake2b
-from importlib.resources import files
-from importlib.resources.abc import Traversable
-from typing import TypeVar
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -19,15 +18,29 @@ from ullage.core.errors import TableError
 T = TypeVar("T")
 
 
+class Readable(Protocol):
+    """A file, of whatever kind."""
+
+    @property
+    def name(self) -> str: ...
+    def read_bytes(self) -> bytes: ...
+
+
+@cache
+def folder_of(package: str) -> Path:
+    """The folder of a package's files: importlib.resources says the same, but takes longer than a plan."""
+    return Path(import_module(package).__file__ or "").parent
+
+
 @cache
 def load(package: str, name: str, kind: type[T]) -> T:
     """The data file ``name`` of ``package`` as ``kind``. Raises TableError where it breaks its schema."""
-    folder = files(package)
+    folder = folder_of(package)
     twin = folder / f"{name.removesuffix('.toml')}.json"
     return decode(folder / name, kind, twin if twin.is_file() else None)
 
 
-def decode(path: Traversable, kind: type[T], twin: Traversable | None = None) -> T:
+def decode(path: Readable, kind: type[T], twin: Readable | None = None) -> T:
     """``path`` as ``kind``, by its compiled twin where that is up to date."""
     try:
         source = path.read_bytes()
@@ -45,4 +58,8 @@ def compiled(source: bytes) -> bytes:
 
 
 def _digest(source: bytes) -> bytes:
+    try:
+        from _blake2 import blake2b  # hashlib would load OpenSSL first
+    except ImportError:
+        from hashlib import blake2b
     return blake2b(source, digest_size=16).hexdigest().encode()

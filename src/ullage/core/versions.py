@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from msgspec import Struct
@@ -25,6 +26,7 @@ def parse_release(text: str | None) -> Version | None:
     return None if version.release[:2] in ((0, 0), (0, 1)) and version.is_devrelease else version
 
 
+@lru_cache(1024)
 def _limit(text: str) -> Version:
     return Version(text.lstrip("≤<= "))
 

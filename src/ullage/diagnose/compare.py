@@ -133,7 +133,7 @@ def _environment(
         if baseline.get(name) == this.get(name):
             continue
         shown = free if name.startswith("NCCL_") else None
-        note = "shows in free_after_weights_gib, and no more" if shown else ""
+        note = "is part of the difference in free memory" if shown else ""
         yield Difference(
             name, baseline.get(name, "not set" if baseline else "not shown"), this.get(name, "not set"),
             shown.effect_bytes if shown else None, shown.decisive if shown else False, note,
@@ -178,7 +178,8 @@ def _confounded(
     engine: Engine, this: Sided, theirs: Mapping[str, Arg], found: list[Difference]
 ) -> Iterator[str]:
     """Differences that changed together, so that the logs alone cannot tell them apart."""
-    unknown = sorted(_given(this).keys() - theirs.keys())
+    given = _given(this)
+    unknown = sorted(name for name in given.keys() - theirs.keys() if not _alias(name, given))
     if unknown:
         yield f"the baseline's log does not show: {', '.join(unknown)}"
     open_ones = [d.setting for d in found if not d.decisive and d.effect_bytes is None and not d.note]
@@ -195,6 +196,11 @@ def _confounded(
             return
     if len(open_ones) > 1:
         yield f"changed together, and no formula tells them apart: {', '.join(open_ones)}"
+
+
+def _alias(name: str, given: Mapping[str, Arg]) -> bool:
+    """True for the longer of two names of one setting ("cuda_graph_max_bs_decode" of "cuda_graph_max_bs")."""
+    return any(name != other and name.startswith(other) and given[name] == arg for other, arg in given.items())
 
 
 def _starts(

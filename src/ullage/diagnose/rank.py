@@ -55,7 +55,7 @@ def judge(run: Run) -> Verdict:
 
 
 def _silent(run: Run) -> bool:
-    """True if the log goes on (polls, waiting messages) long after the last sign of progress of an open stage."""
+    """True if the log goes on (polls, waiting messages) long after an open stage last showed progress."""
     progress = max((e.time for e in run.events if e.phase and e.time is not None), default=None)
     last = max((line.time for line in run.last if line.time is not None), default=None)
     if progress is None or last is None or run.reached is None:
@@ -105,6 +105,17 @@ def alike(a: str, b: str) -> bool:
     return _shape(a) == _shape(b)
 
 
+def rank_order(label: str) -> tuple[tuple[str, int], ...]:
+    """A key that sorts rank labels by their numbers: TP2 before TP10."""
+    return tuple((word, int(number[:9] or 0)) for word, number in re.findall(r"([^0-9]+)([0-9]*)", label))
+
+
+def spread(*labels: str) -> str:
+    """Labels of one line of evidence as one: "TP0 … TP7", the lowest and the highest."""
+    ranks = sorted({part for label in labels for part in label.split(" … ") if part}, key=rank_order)
+    return ranks[0] if len(ranks) == 1 else f"{ranks[0]} … {ranks[-1]}" if ranks else ""
+
+
 def evidence_of(verdict: Verdict) -> list[Evidence]:
     """The root, then what followed: alike lines of several ranks folded into one."""
     found = [_evidence(verdict.root, "root")] if verdict.root else []
@@ -121,8 +132,7 @@ def fold(failures: Iterable[Failure], root: Failure | None) -> list[Evidence]:
     for key, group in groups.items():
         first = group[0]
         role: Role = "cascade" if first.cascade or key != same else "root"
-        ranks = sorted({f.rank.label for f in group if f.rank.label})
-        label = f"{ranks[0]} … {ranks[-1]}" if len(ranks) > 1 else "".join(ranks)
+        label = spread(*(f.rank.label for f in group))
         folded.append(_evidence(first, role, label, len(group)))
     return folded
 

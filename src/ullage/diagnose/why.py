@@ -18,11 +18,24 @@ from ullage.core.report import Comparison, Diagnosis
 from ullage.core.run import Outcome, Phase, Run
 from ullage.core.units import Measured
 from ullage.diagnose import compare, rank
+from ullage.diagnose.fixes import ready
 from ullage.diagnose.read import Log, Progress, pick, read
 from ullage.engines.base import Engine, Hints
 from ullage.engines.runtime.changes import INPUTS, check
 from ullage.hardware import gpus
 from ullage.models import load as models
+
+#: where lines end, in words
+_AT: dict[Phase, str] = {
+    "args": "with the arguments",
+    "init": "before the weights",
+    "weights": "while the weights load",
+    "profile": "in the profile run",
+    "kv_pool": "with the KV pool",
+    "graph_capture": "at graph capture",
+    "warmup": "at the warm-up",
+    "serving": "while it serves",
+}
 
 
 class Asked(Struct, frozen=True):
@@ -73,6 +86,7 @@ def why(
         other_log = read(baseline, engine=log.engine.name, stdin=stdin, progress=progress)
         other = _baseline(other_log, log.engine, baseline)
         compared = compare.runs(other, this, ", ".join(baseline))
+        this = replace(this, case=against(this, other, ", ".join(baseline)))
     return _diagnosis(paths, log, this, compared)
 
 
@@ -92,6 +106,32 @@ def _from_log(hints: Hints, log: Log) -> Hints:
         return replace(hints, launch=log.engine.parse(log.command, hints.version))
     except CommandError:
         return hints
+
+
+def against(this: Examined, other: Examined, name: str) -> Case:
+    """The case with the bound that the baseline proves: what it was seen to take beside its pool, on a GPU of
+    the same size, beats what the rules expect of this run; and its own fraction is known to work."""
+    mine, theirs = this.case.interval, other.case.interval
+    start = this.engine.fraction
+    if mine is None or theirs is None or theirs.high is None or other.verdict.outcome != "started":
+        return this.case
+    inferred = other.inferred.get(start)
+    worked = other.case.deployment.launch.number(start) or (inferred.value if inferred else None)
+    if worked is None or not _same_card(this, other):
+        return this.case
+    took = theirs.high_because.replace("this launch", "it")
+    seen = f"seen in {name}, which beats an estimate: {took}" if took else f"{name} started at {worked:.3g}"
+    fits = mine.low is not None and mine.low < worked <= theirs.high
+    proven = replace(
+        mine, high=theirs.high, high_because=seen, recommended=round(worked, 3) if fits else mine.recommended
+    )
+    return replace(this.case, interval=proven)
+
+
+def _same_card(this: Examined, other: Examined) -> bool:
+    """True if both had as much memory to begin with, within 2 %."""
+    totals = [side.case.budget.ledgers[0].total_bytes for side in (this, other) if side.case.budget.ledgers]
+    return len(totals) == 2 and abs(totals[0] - totals[1]) <= 0.02 * max(totals)
 
 
 def _hints(asked: Asked) -> tuple[Hints, list[str]]:
@@ -156,7 +196,10 @@ def _diagnosis(paths: Sequence[str], log: Log, this: Examined, compared: Compari
         summary=summary, explanation=explanation, files=tuple(paths),
         evidence=_evidence(this, best), observed=this.observed, inferred=this.inferred,
         settings=launch.args, budget=case.budget, interval=case.interval,
-        refuted=best.refuted if best else (), fixes=(*proven, *(best.fixes if best else ())), compare=compared,
+        refuted=best.refuted if best else (), compare=compared,
+        fixes=ready(
+            this.engine, case.deployment, case.budget, (*proven, *(best.fixes if best else ()))
+        ),
         contradictions=this.contradictions, notes=(*log.notes, *run.notes, *this.notes),
         contributing=best.contributing if best else (),
         run_index=run.index, runs=run.of, num_lines=log.num_lines,
@@ -190,7 +233,7 @@ def _words(this: Examined, best: Finding | None) -> tuple[str, str]:
     if this.verdict.outcome == "started":
         if run.ready is not None:
             return "The server started and serves; no failure was found.", ""
-        return f"No failure in these lines; they end in the stage {this.verdict.phase}.", ""
+        return f"No failure in these lines; they end {_AT[this.verdict.phase or 'init']}.", ""
     if root is not None:
         return f"It failed with a cause that ullage has no rule for: {root.message or root.text}", ""
     if this.verdict.followed:
@@ -198,22 +241,21 @@ def _words(this: Examined, best: Finding | None) -> tuple[str, str]:
             "Every failure that it prints is of the kind that follows another one: "
             "the root is in another process's output, or was cut off."
         )
-    last = f"the last stage seen is {this.verdict.phase}" if this.verdict.phase else "no stage is seen"
+    last = f"they end {_AT[this.verdict.phase]}" if this.verdict.phase else "no stage is seen"
     return f"These lines hold neither a failure nor a finished start; {last}.", ""
 
 
 def _evidence(this: Examined, best: Finding | None) -> tuple[Evidence, ...]:
     """The cause's own proof first, then the root and what followed, each line once; ranks that print the root
     too are counted with it."""
-    mine = list(best.evidence) if best else []
+    mine = list({(e.file, e.line): e for e in reversed(best.evidence)}.values())[::-1] if best else []
     rest = [
         e for e in rank.evidence_of(this.verdict) if (e.file, e.line) not in {(m.file, m.line) for m in mine}
     ]
     for index, proof in enumerate(mine):
         twins = [e for e in rest if proof.role == "root" and rank.alike(e.text, proof.text)]
         if twins:
-            other = twins[-1].rank.rpartition(" … ")[2]
-            ranks = f"{proof.rank} … {other}" if proof.rank and other not in ("", proof.rank) else proof.rank
+            ranks = rank.spread(proof.rank, *(e.rank for e in twins))
             mine[index] = replace(proof, rank=ranks, count=proof.count + sum(e.count for e in twins))
             rest = [e for e in rest if e not in twins]
     return (*mine, *rest)

@@ -27,7 +27,9 @@ def of_command(argv: Sequence[str]) -> Engine | None:
 
 def of_text(command: str) -> Engine | None:
     """The engine that a command as pasted starts. Words only: quoting need not be closed."""
-    return of_command(command.split())
+    from ullage.engines.runtime.command import words_of
+
+    return of_command(command.split()) or of_command(words_of(command))
 
 
 def literals() -> list[bytes]:

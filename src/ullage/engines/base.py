@@ -8,7 +8,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from ullage.core.deployment import Budget, Deployment, Inferred, Interval, Reading
-from ullage.core.finding import Case, CauseText, Finding
+from ullage.core.finding import Case, CauseText, Finding, Hazard
 from ullage.core.launch import Arg, Launch
 from ullage.core.machine import Machine
 from ullage.core.model import Model
@@ -132,6 +132,11 @@ class Engine(Protocol):
 
     def candidates(self, deployment: Deployment) -> Sequence[Candidate]:
         """Changes worth planning again, the least intrusive first."""
+        ...
+
+    def warnings(self, deployment: Deployment) -> list[Hazard]:
+        """What is known to go wrong, or to be lost, with the launch on its machine, by dated rows with sources
+        (compat.toml); those that stop it come first. What ``refusals`` already says is not said again."""
         ...
 
     def causes(self) -> Sequence[Cause]:

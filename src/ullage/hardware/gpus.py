@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from functools import cache
 
 from msgspec import Struct
@@ -101,6 +100,8 @@ def _by_memory(text: str) -> Gpu | None:
 
 def suggest(text: str) -> list[str]:
     """Up to five names near to ``text``, nearest first."""
+    from difflib import get_close_matches
+
     wanted = _words(_counted(" ".join(text[:200].split()))[1])
     spellings = {_words(alias): row.name for row in _rows() for alias in (row.name, *row.aliases)}
     near = get_close_matches(wanted, spellings, n=10, cutoff=0.5)

@@ -83,6 +83,8 @@ class Place:
         """A linear layer of ``out`` x ``into``, stored as the checkpoint's quantisation says unless
         ``plain``."""
         storage, layers = self.builder.source.storage, self.layers
+        if layers == ():
+            return
         whole = f"{self.prefix}.{name}" if self.prefix else name
         unquantised = None if plain else storage.plain_layers(whole, layers or ())
         if unquantised is None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ullage.core.model import Checkpoint, Model
-from ullage.core.tables import decode
+from ullage.core.tables import decode, folder_of
 from ullage.models.config import from_config
 from ullage.models.variants import gguf_of, quantization_of
 
@@ -91,14 +90,14 @@ def split(model: str) -> tuple[str | None, str]:
 def ids() -> list[str]:
     """Every id of the catalogue: reads all of it, so for lists and tests only."""
     names = sorted(
-        path.name for path in (files("ullage.models") / "data").iterdir() if path.name.endswith(".toml")
+        path.name for path in (folder_of("ullage.models") / "data").iterdir() if path.name.endswith(".toml")
     )
     return [row.id for name in names if (row := _row(name.removesuffix(".toml"))) is not None]
 
 
 @cache
 def _row(name: str) -> Row | None:
-    path = files("ullage.models") / "data" / f"{name}.toml"
+    path = folder_of("ullage.models") / "data" / f"{name}.toml"
     return decode(path, Row) if path.is_file() else None
 
 
@@ -119,7 +118,7 @@ def _model(row: Row) -> Model:
 
 @cache
 def _beside(name: str) -> Beside | None:
-    path = files("ullage.models") / "checkpoints" / f"{name}.toml"
+    path = folder_of("ullage.models") / "checkpoints" / f"{name}.toml"
     return decode(path, Beside) if path.is_file() else None
 
 
@@ -161,7 +160,7 @@ def _renamed(plain: Checkpoint, name: str, row: Row) -> Checkpoint:
     return Checkpoint(config=config, facts=facts, assumed=True)
 
 
-_QUANTIZATION = {"quantization_config", "compression_config"}
+_QUANTIZATION = {"quantization_config", "compression_config", "expert_dtype"}
 _SHAPE_FACTS = {"norms", "router", "redundant_head", "own_embedding", "no_head", "mtp_embedding", "extra_norms"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -12,8 +13,9 @@ from ullage.core.errors import InputError
 from ullage.core.model import Checkpoint, Model, TensorGroup
 from ullage.models.catalogue import find as find_in_catalogue
 from ullage.models.config import from_config as from_config
-from ullage.models.headers import Totals, read_header, totals
-from ullage.models.named import Gathered
+
+if TYPE_CHECKING:
+    from ullage.models.headers import Totals
 
 #: The largest JSON files that are read: a config.json takes some KB, an index of 208,550 tensors 20 MB.
 MOST_CONFIG_BYTES = 16 << 20
@@ -93,6 +95,9 @@ def _bytes(path: Path, most: int) -> bytes:
 def _weights(folder: Path, packed: int) -> tuple[Totals | None, tuple[TensorGroup, ...]]:
     """What the headers of the folder's safetensors files add up to, and their tensors in groups; None and ()
     where there are no such files."""
+    from ullage.models.headers import Totals, read_header, totals
+    from ullage.models.named import Gathered
+
     found, gathered = Totals(), Gathered()
     for shard in _shards(folder):
         try:

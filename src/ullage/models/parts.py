@@ -33,12 +33,12 @@ _VOCABULARY = re.compile(r"(?:embed_tokens|tok_embeddings|embeddings|wte|word_em
 _HEAD = re.compile(r"(?:^|\.)(?:lm_head|head|embed_out|output)$")
 _ROWS = re.compile(
     r"\.(?:o_proj|down_proj|w2|out_proj|fc2|wo|attn\.proj|linear_fc2|mlp\.2|output_linear|linear_2|proj"
-    r"|attn\.dense|self_attn\.dense|dense_4h_to_h|c_proj)(?:\.linear)?$"
+    r"|wo_b|attn\.dense|self_attn\.dense|dense_4h_to_h|c_proj)(?:\.linear)?$"
 )
 _COLUMNS = re.compile(
     r"\.(?:q_proj|k_proj|v_proj|q_b_proj|kv_b_proj|gate_proj|up_proj|w1|w3|qkv_proj|gate_up_proj|in_proj\w*|fc1"
     r"|wqkv|qkv|fc0|linear_fc1|mlp\.0|input_linear|linear_1|query_key_value|c_attn|c_fc|dense_h_to_4h"
-    r"|b_proj|f_b_proj|g_b_proj|g_proj)(?:\.linear)?$"
+    r"|b_proj|f_b_proj|g_b_proj|g_proj|wq_b|wo_a)(?:\.linear)?$"
 )
 _STATE = re.compile(r"\.(?:A_log|D|dt_bias|conv1d|sinks|[qkv]_conv1d|conv\.conv|x_proj|dt_proj)$")
 _ROUTER = re.compile(r"\.(?:gate|router|router\.\w+|gate\.\w+|shared_expert_gate|e_score_correction_bias|wg)$")

@@ -13,7 +13,8 @@ from math import prod
 from ullage.core.model import Checkpoint, Model, TensorGroup
 from ullage.models.builder import Builder, Source
 from ullage.models.fields import Fields, text_fields
-from ullage.models.stored import filled, size_of, storage
+from ullage.models.ignore import filled
+from ullage.models.stored import size_of, storage
 
 Family = Callable[[Builder], None]
 
@@ -25,16 +26,18 @@ FAMILIES: dict[str, str] = {
         "decoder.causal",
     ),
     **dict.fromkeys(
-        ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "glm4_moe_lite"), "latent.latent"
+        ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "glm4_moe_lite"),
+        "latent.latent",
     ),
     **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe"), "towers.qwen3_vl"),
     **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), "hybrid.qwen3_5"),
     **dict.fromkeys(("llava", "llava_next"), "towers.llava"),
-    "phi3": "decoder.phi3", "opt": "decoder.opt", "llama4": "towers.llama4", "gemma4": "towers.gemma4",
+    "phi3": "decoder.phi3", "opt": "decoder.opt", "llama4": "llama4.llama4", "gemma4": "gemma4.gemma4",
     "gemma3": "towers.gemma3", "kimi_k25": "towers.kimi_k25", "kimi_vl": "towers.kimi_vl",
     "qwen2_5_vl": "towers.qwen2_5_vl", "qwen2_vl": "towers.qwen2_vl", "mistral3": "towers.mistral3",
     "qwen3_next": "hybrid.gated_delta", "nemotron_h": "hybrid.nemotron_h",
     "granitemoehybrid": "hybrid.granite_hybrid", "kimi_linear": "hybrid.kimi_linear", "lfm2": "hybrid.lfm2",
+    "deepseek_v4": "compressed.deepseek_v4",
 }  # fmt: skip
 _DRAFTS = {
     "LlamaForCausalLMEagle3": "heads.eagle3", "Eagle3Speculator": "heads.eagle3",
@@ -43,7 +46,7 @@ _DRAFTS = {
 }  # fmt: skip
 #: types whose tensors the plain decoder gives not even roughly
 _UNLIKE = {
-    "deepseek_v4", "kimi_k3", "minimax_m3", "gemma3n", "mimo_v2_flash", "jamba", "glm5_next", "falcon_h1",
+    "kimi_k3", "minimax_m3", "gemma3n", "mimo_v2_flash", "jamba", "glm5_next", "falcon_h1",
 }  # fmt: skip
 
 

@@ -4,37 +4,35 @@ from __future__ import annotations
 
 from ullage.models.builder import GATED, Builder, Place
 from ullage.models.decoder import Sizes, causal
-from ullage.models.decoder import gemma4 as gemma4_decoder
-from ullage.models.decoder import llama4 as llama4_decoder
 from ullage.models.fields import MOST_LAYERS, Fields
 from ullage.models.latent import latent
 
 
-def _vision(b: Builder) -> Fields | None:
+def vision_of(b: Builder) -> Fields | None:
     found = b.source.top.inner("vision_config")
     return found if found is not None and found.values else None
 
 
-def _depth(v: Fields, *names: str) -> range:
+def depth(v: Fields, *names: str) -> range:
     return range(v.integer(*names, most=MOST_LAYERS) or 0)
 
 
-def _plain_mlp(place: Place, hidden: int, inner: int, names: tuple[str, str], *, bias: bool) -> None:
+def plain_mlp(place: Place, hidden: int, inner: int, names: tuple[str, str], *, bias: bool) -> None:
     place.linear(names[0], inner, hidden, bias=bias, plain=True)
     place.linear(names[1], hidden, inner, bias=bias, plain=True)
 
 
 def qwen_vision(b: Builder, prefix: str) -> None:
     """Qwen3-VL and Qwen3.5: a merger, and with deepstack one more for each layer that it taps."""
-    v = _vision(b)
+    v = vision_of(b)
     if v is None:
         return
     h, f = v.size("hidden_size"), v.size("intermediate_size") or 4 * v.size("hidden_size")
     patch, merged = v.size("patch_size") or 16, h * (v.size("spatial_merge_size") or 2) ** 2
-    block = b.at(f"{prefix}.blocks.{{}}", _depth(v, "depth"))
+    block = b.at(f"{prefix}.blocks.{{}}", depth(v, "depth"))
     block.linear("attn.qkv", 3 * h, h, bias=True, plain=True)
     block.linear("attn.proj", h, h, bias=True, plain=True)
-    _plain_mlp(block.under("mlp"), h, f, ("linear_fc1", "linear_fc2"), bias=True)
+    plain_mlp(block.under("mlp"), h, f, ("linear_fc1", "linear_fc2"), bias=True)
     block.norm("norm1", h, bias=True)
     block.norm("norm2", h, bias=True)
     top, out = b.at(prefix), v.size("out_hidden_size") or Sizes(b.source).hidden
@@ -64,12 +62,12 @@ def qwen3_vl(b: Builder) -> None:
 def qwen2_5_vl(b: Builder) -> None:
     """Qwen2.5-VL: gated MLPs in the tower, RMS norms."""
     causal(b)
-    v = _vision(b)
+    v = vision_of(b)
     if v is None:
         return
     h, f = v.size("hidden_size"), v.size("intermediate_size") or 3420
     patch, merged = v.size("patch_size") or 14, h * (v.size("spatial_merge_size") or 2) ** 2
-    block = b.at("visual.blocks.{}", _depth(v, "depth"))
+    block = b.at("visual.blocks.{}", depth(v, "depth"))
     block.linear("attn.qkv", 3 * h, h, bias=True, plain=True)
     block.linear("attn.proj", h, h, bias=True, plain=True)
     block.under("mlp").mlp(h, f, GATED, bias=True, plain=True)
@@ -88,15 +86,15 @@ def qwen2_5_vl(b: Builder) -> None:
 def qwen2_vl(b: Builder) -> None:
     """Qwen2-VL: ``embed_dim`` wide, an MLP of mlp_ratio x that, layer norms."""
     causal(b)
-    v = _vision(b)
+    v = vision_of(b)
     if v is None:
         return
     h = v.size("embed_dim") or 1280
     patch, merged = v.size("patch_size") or 14, h * (v.size("spatial_merge_size") or 2) ** 2
-    block = b.at("visual.blocks.{}", _depth(v, "depth") or range(32))
+    block = b.at("visual.blocks.{}", depth(v, "depth") or range(32))
     block.linear("attn.qkv", 3 * h, h, bias=True, plain=True)
     block.linear("attn.proj", h, h, bias=True, plain=True)
-    _plain_mlp(block.under("mlp"), h, h * (v.size("mlp_ratio") or 4), ("fc1", "fc2"), bias=True)
+    plain_mlp(block.under("mlp"), h, h * (v.size("mlp_ratio") or 4), ("fc1", "fc2"), bias=True)
     block.norm("norm1", h, bias=True)
     block.norm("norm2", h, bias=True)
     top = b.at("visual")
@@ -112,7 +110,7 @@ def qwen2_vl(b: Builder) -> None:
 def kimi_k25(b: Builder) -> None:
     """Kimi-K2.5: MoonViT in 3D, a patch merger as projector."""
     latent(b, "language_model.model.", "language_model.lm_head")
-    v = _vision(b)
+    v = vision_of(b)
     if v is None:
         return
     h, f = v.size("vt_hidden_size", "hidden_size"), v.size("vt_intermediate_size", "intermediate_size")
@@ -123,7 +121,7 @@ def kimi_k25(b: Builder) -> None:
     p.norm("pre_norm", h, bias=True)
     p.linear("proj.0", merged, merged, bias=True, plain=True)
     p.linear("proj.2", out, merged, bias=True, plain=True)
-    block = b.at("vision_tower.encoder.blocks.{}", _depth(v, "vt_num_hidden_layers", "num_hidden_layers"))
+    block = b.at("vision_tower.encoder.blocks.{}", depth(v, "vt_num_hidden_layers", "num_hidden_layers"))
     _moonvit_block(block, h, f)
     top = b.at("vision_tower")
     top.norm("encoder.final_layernorm", h, bias=True)
@@ -135,7 +133,7 @@ def kimi_k25(b: Builder) -> None:
 def _moonvit_block(block: Place, h: int, f: int) -> None:
     block.norm("norm0", h, bias=True)
     block.norm("norm1", h, bias=True)
-    _plain_mlp(block.under("mlp"), h, f, ("fc0", "fc1"), bias=True)
+    plain_mlp(block.under("mlp"), h, f, ("fc0", "fc1"), bias=True)
     block.linear("wqkv", 3 * h, h, bias=True, plain=True)
     block.linear("wo", h, h, bias=True, plain=True)
 
@@ -148,12 +146,12 @@ def _patches(place: Place, h: int, patch: int) -> None:
 def kimi_vl(b: Builder) -> None:
     """Kimi-VL: MoonViT, and a projector of two linear layers."""
     latent(b, "language_model.model.", "language_model.lm_head")
-    v = _vision(b)
+    v = vision_of(b)
     if v is None:
         return
     h, merged = v.size("hidden_size"), v.size("hidden_size") * 4
     _moonvit_block(
-        b.at("vision_tower.encoder.blocks.{}", _depth(v, "num_hidden_layers")), h, v.size("intermediate_size")
+        b.at("vision_tower.encoder.blocks.{}", depth(v, "num_hidden_layers")), h, v.size("intermediate_size")
     )
     top = b.at("vision_tower")
     top.norm("encoder.final_layernorm", h, bias=True)
@@ -173,7 +171,7 @@ def siglip(b: Builder, v: Fields, prefix: str) -> None:
     e.tensor("patch_embedding.weight", (h, v.size("num_channels") or 3, patch, patch))
     e.tensor("patch_embedding.bias", (h,))
     e.tensor("position_embedding.weight", (((v.size("image_size") or 896) // patch) ** 2, h))
-    _encoder(b.at(f"{prefix}.encoder.layers.{{}}", _depth(v, "num_hidden_layers")), h, f)
+    _encoder(b.at(f"{prefix}.encoder.layers.{{}}", depth(v, "num_hidden_layers")), h, f)
     b.at(prefix).norm("post_layernorm", h, bias=True)
 
 
@@ -181,13 +179,13 @@ def _encoder(layer: Place, h: int, f: int) -> None:
     """A layer of CLIP or SigLIP."""
     for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
         layer.linear(f"self_attn.{name}", h, h, bias=True, plain=True)
-    _plain_mlp(layer.under("mlp"), h, f, ("fc1", "fc2"), bias=True)
+    plain_mlp(layer.under("mlp"), h, f, ("fc1", "fc2"), bias=True)
     layer.norm("layer_norm1", h, bias=True)
     layer.norm("layer_norm2", h, bias=True)
 
 
 def gemma3(b: Builder) -> None:
-    v = _vision(b)
+    v = vision_of(b)
     if v is None:
         causal(b)
         return
@@ -201,7 +199,7 @@ def gemma3(b: Builder) -> None:
 def llava(b: Builder) -> None:
     """LLaVA: CLIP large at 336 pixels unless the config says otherwise, two linear layers as projector."""
     causal(b, "language_model.model.", "language_model.lm_head")
-    v = _vision(b)
+    v = vision_of(b)
     if v is None:
         return
     h, f = v.size("hidden_size") or 1024, v.size("intermediate_size") or 4096
@@ -211,7 +209,7 @@ def llava(b: Builder) -> None:
     e.tensor("class_embedding", (h,))
     e.tensor("patch_embedding.weight", (h, 3, patch, patch))
     e.tensor("position_embedding.weight", ((pixels // patch) ** 2 + 1, h))
-    _encoder(b.at(f"{prefix}.encoder.layers.{{}}", _depth(v, "num_hidden_layers") or range(24)), h, f)
+    _encoder(b.at(f"{prefix}.encoder.layers.{{}}", depth(v, "num_hidden_layers") or range(24)), h, f)
     for name in ("pre_layrnorm", "post_layernorm"):
         b.at(prefix).norm(name, h, bias=True)
     out = Sizes(b.source).hidden
@@ -224,14 +222,14 @@ def llava(b: Builder) -> None:
 def mistral3(b: Builder) -> None:
     """Mistral Small 3.1 on: Pixtral's tower, a patch merger and two linear layers."""
     causal(b, "language_model.model.", "language_model.lm_head")
-    v, top = _vision(b), b.source.top
+    v, top = vision_of(b), b.source.top
     if v is None:
         return
     h, f, out = v.size("hidden_size"), v.size("intermediate_size"), Sizes(b.source).hidden
     t = b.at("vision_tower")
     t.norm("ln_pre", h)
     t.tensor("patch_conv.weight", (h, v.size("num_channels") or 3, v.size("patch_size"), v.size("patch_size")))
-    layer = b.at("vision_tower.transformer.layers.{}", _depth(v, "num_hidden_layers"))
+    layer = b.at("vision_tower.transformer.layers.{}", depth(v, "num_hidden_layers"))
     for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
         layer.linear(f"attention.{name}", h, h, plain=True)
     layer.under("feed_forward").mlp(h, f, GATED, plain=True)
@@ -242,68 +240,3 @@ def mistral3(b: Builder) -> None:
     p.linear("patch_merger.merging_layer", h, h * (top.size("spatial_merge_size") or 2) ** 2, plain=True)
     p.linear("linear_1", out, h, bias=bias, plain=True)
     p.linear("linear_2", out, out, bias=bias, plain=True)
-
-
-def llama4(b: Builder) -> None:
-    llama4_decoder(b)
-    _llama4_vision(b)
-
-
-def _llama4_vision(b: Builder) -> None:
-    v = _vision(b)
-    if v is None:
-        return
-    h, f = v.size("hidden_size"), v.size("intermediate_size")
-    patch, channels = v.size("patch_size"), v.size("num_channels") or 3
-    t = b.at("vision_model")
-    t.tensor("patch_embedding.linear.weight", (h, channels * patch**2))
-    t.tensor("class_embedding", (h,))
-    t.tensor("positional_embedding_vlm", (((v.size("image_size") or 336) // max(1, patch)) ** 2 + 1, h))
-    t.norm("layernorm_pre", h, bias=True)
-    t.norm("layernorm_post", h, bias=True)
-    layer = b.at("vision_model.model.layers.{}", _depth(v, "num_hidden_layers"))
-    for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
-        layer.linear(f"self_attn.{name}", h, h, bias=True, plain=True)
-    _plain_mlp(layer.under("mlp"), h, f, ("fc1", "fc2"), bias=True)
-    layer.norm("input_layernorm", h, bias=True)
-    layer.norm("post_attention_layernorm", h, bias=True)
-    ratio = max(v.number("pixel_shuffle_ratio") or 0.5, 1e-3)
-    into, out = v.size("projector_input_dim") or 4096, v.size("projector_output_dim") or 4096
-    t.linear("vision_adapter.mlp.fc1", into, int(h / ratio**2), plain=True)
-    t.linear("vision_adapter.mlp.fc2", out, into, plain=True)
-    b.at("multi_modal_projector").linear(
-        "linear_1", Sizes(b.source).hidden, v.size("vision_output_dim") or out, plain=True
-    )
-
-
-def gemma4(b: Builder) -> None:
-    gemma4_decoder(b)
-    _gemma4_vision(b)
-
-
-def _gemma4_vision(b: Builder) -> None:
-    v = _vision(b)
-    if v is None:
-        return
-    h, f, dim = v.size("hidden_size"), v.size("intermediate_size"), v.size("head_dim")
-    layer = b.at("model.vision_tower.encoder.layers.{}", _depth(v, "num_hidden_layers"))
-    for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
-        layer.tensor(f"self_attn.{name}.linear.weight", (h, h))
-    for name, shape in (("gate_proj", (f, h)), ("up_proj", (f, h)), ("down_proj", (h, f))):
-        layer.tensor(f"mlp.{name}.linear.weight", shape)
-    layer.norm("self_attn.q_norm", dim)
-    layer.norm("self_attn.k_norm", dim)
-    for name in (
-        "input_layernorm",
-        "post_attention_layernorm",
-        "pre_feedforward_layernorm",
-        "post_feedforward_layernorm",
-    ):
-        layer.norm(name, h)
-    t = b.at("model.vision_tower")
-    t.tensor("patch_embedder.input_proj.weight", (h, 3 * (v.size("patch_size") or 16) ** 2))
-    t.tensor("patch_embedder.position_embedding_table", (2, v.size("position_embedding_size") or 10240, h))
-    if v.flag("standardize"):
-        t.tensor("std_bias", (h,))
-        t.tensor("std_scale", (h,))
-    b.at("model.embed_vision").tensor("embedding_projection.weight", (Sizes(b.source).hidden, h))

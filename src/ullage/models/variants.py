@@ -26,7 +26,11 @@ def quantization_of(name: str, config: Mapping[str, object]) -> dict[str, object
     if found and "fp8" in text and config.get("model_type") == "llama4":
         return {**_compressed("float", 8, "channel", "float-quantized", None), "ignore": _LLAMA4_KEPT}
     if found is not None:
-        return {**found, "ignore": _kept(config)} if found.get("quant_method") in _LISTED else found
+        return (
+            {**found, "ignore": _kept(config, found["quant_method"])}
+            if found.get("quant_method") in _LISTED
+            else found
+        )
     return {} if re.search(r"[-_.](?:bf16|fp16|hf)$", text) else None
 
 
@@ -72,9 +76,14 @@ def _compressed(kind: str, bits: int, strategy: str, form: str, group: int | Non
     }  # fmt: skip
 
 
-def _kept(config: Mapping[str, object]) -> list[str]:
+def _kept(config: Mapping[str, object], method: object) -> list[str]:
     """What such checkpoints leave in 16 bit: the head, routers, and Qwen3.5's small delta-net projections."""
-    return ["lm_head", "re:.*mlp\\.gate$", "re:.*in_proj_[ab]$"]
+    kept = ["lm_head", "re:.*mlp\\.gate$", "re:.*in_proj_[ab]$"]
+    text = config.get("text_config")
+    inner = text if isinstance(text, Mapping) else config
+    if method == "modelopt" and inner.get("kv_lora_rank"):
+        kept.append("re:.*self_attn.*")  # as nvidia's own NVFP4 files of GLM-5 and Kimi-K2.5
+    return kept
 
 
 def gguf_of(name: str) -> str | None:

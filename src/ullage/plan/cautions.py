@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ullage.core.deployment import Deployment
+from ullage.core.finding import Hazard
 from ullage.core.report import Caution, Plan
 from ullage.core.units import tokens_text
 from ullage.engines.base import Refusal
@@ -14,12 +15,14 @@ LEAST_TOKENS = 8192
 
 
 def cautions(
-    plan: Plan, deployment: Deployment, refusals: Sequence[Refusal], longest: int | None
+    plan: Plan, deployment: Deployment, refusals: Sequence[Refusal], hazards: Sequence[Hazard], longest: int | None
 ) -> Iterator[Caution]:
     for flag in deployment.launch.unknown:
         release = f"{plan.engine} {plan.version}" if plan.version else f"the newest {plan.engine} known"
         yield Caution("unknown-flag", f"{flag} is no flag of {release}")
     yield from (Caution(other.cause, other.text) for other in refusals[1:])
+    told = {refusal.text for refusal in refusals}
+    yield from (Caution(hazard.id, hazard.text) for hazard in hazards if hazard.text not in told)
     yield from _pool(plan, longest)
     yield from _ranks(plan, deployment)
     yield from _unknown(plan)

@@ -10,13 +10,14 @@ from msgspec.structs import replace
 from ullage import engines
 from ullage.core.deployment import Budget, Deployment, Interval, Reading, Verdict
 from ullage.core.errors import CommandError, InputError
+from ullage.core.finding import Hazard
 from ullage.core.launch import Launch
 from ullage.core.machine import Machine
 from ullage.core.model import Model
 from ullage.core.report import Caution, Plan
-from ullage.core.run import Phase, Run
+from ullage.core.run import Phase
 from ullage.core.units import GIB, Measured, gib_text, tokens_text
-from ullage.engines.base import Engine, Hints, Refusal
+from ullage.engines.base import Engine, Refusal
 from ullage.hardware import gpus
 from ullage.models import load as models
 from ullage.plan.cautions import cautions
@@ -48,7 +49,7 @@ def plan(asked: Asked) -> Plan:
     """The plan of a launch command. Raises CommandError and InputError for what cannot be read at all."""
     engine = engine_of(asked.command)
     launch = engine.parse(asked.command, asked.version)
-    deployment = deployment_of(engine, launch, asked)
+    deployment = deployment_of(launch, asked)
     return of_deployment(engine, deployment, asked.contexts)
 
 
@@ -62,15 +63,13 @@ def engine_of(command: str) -> Engine:
     return engine
 
 
-def deployment_of(engine: Engine, launch: Launch, asked: Asked) -> Deployment:
+def deployment_of(launch: Launch, asked: Asked) -> Deployment:
     """Launch, model, machine and readings. The model comes from --model-dir, a folder on this machine, or the
     catalogue."""
-    hints = Hints(launch, machine(asked.gpu), asked.version, _model(launch, asked.model_dir))
-    made = engine.deployment(Run(engine=engine.name), hints)
     readings = {
         name: Reading(name, Measured.parse(repr(value)), "--reading") for name, value in asked.readings.items()
     }
-    return replace(made, readings=readings)
+    return Deployment(launch, _model(launch, asked.model_dir), machine(asked.gpu), readings)
 
 
 def machine(name: str | None) -> Machine | None:
@@ -99,7 +98,8 @@ def of_deployment(engine: Engine, deployment: Deployment, contexts: Sequence[int
     """The plan of what is known; a pure function of its arguments."""
     budget = engine.budget(deployment)
     interval = engine.interval(None, deployment)
-    refusals = engine.refusals(deployment)
+    hazards = engine.warnings(deployment)
+    refusals = [*engine.refusals(deployment), *(stop for hazard in hazards if (stop := _stop(hazard)))]
     settings = engine.effective(deployment)
     judged = judge(budget, interval, refusals)
     length = settings.get("max_model_len") or settings.get("context_length")
@@ -114,7 +114,14 @@ def of_deployment(engine: Engine, deployment: Deployment, contexts: Sequence[int
         missing=judged.missing,
     )  # fmt: skip
     fixes = changes(engine, deployment, budget, judged.verdict)
-    return replace(found, fixes=fixes, cautions=tuple(cautions(found, deployment, refusals, longest)))
+    return replace(found, fixes=fixes, cautions=tuple(cautions(found, deployment, refusals, hazards, longest)))
+
+
+def _stop(hazard: Hazard) -> Refusal | None:
+    """A hazard that surely stops the launch, as a refusal."""
+    if not hazard.stops or not hazard.certain or hazard.cause is None:
+        return None
+    return Refusal(hazard.phase or "init", hazard.cause, hazard.text)
 
 
 def judge(budget: Budget, interval: Interval | None, refusals: Sequence[Refusal]) -> Judged:

@@ -45,28 +45,31 @@ class Tried(Struct, frozen=True):
 
 def changes(engine: Engine, deployment: Deployment, base: Budget, verdict: Verdict) -> tuple[Change, ...]:
     """At most six changes, the best first: those that start where ``deployment`` does not, or that enlarge the
-    pool of one that does. Where several do, a change that needs no further GPU comes first."""
-    tried = [found for c in _candidates(engine, deployment) if (found := _try(engine, deployment, base, c))]
-    if verdict != "starts":
-        kept = [one for one in tried if one.verdict == "starts"] or [
-            one for one in tried if one.verdict == "unsure" and verdict == "fails"
-        ]
-        kept = sorted(kept, key=lambda one: one.more_gpus)
-    else:
+    pool of one that does. A change that needs no further GPU comes first."""
+    tried = list(_tried(engine, deployment, base, starts=verdict == "starts"))
+    if verdict == "starts":
         least = WORTH * (base.kv_tokens.value if base.kv_tokens is not None else 0.0)
-        kept = [one for one in tried if one.verdict == "starts" and one.tokens > least and not one.more_gpus]
-        kept = sorted(kept, key=lambda one: -one.tokens)
-    return tuple(one.change for one in _apart(kept))[:MOST]
+        kept = [one for one in tried if one.verdict == "starts" and one.tokens > least]
+        return tuple(one.change for one in sorted(kept, key=lambda one: -one.tokens)[:MOST])
+    kept = [one for one in tried if one.verdict == "starts"]
+    kept = kept or [one for one in tried if one.verdict == "unsure" and verdict == "fails"]
+    return tuple(one.change for one in sorted(kept, key=lambda one: one.more_gpus)[:MOST])
 
 
-def _apart(kept: list[Tried]) -> Iterator[Tried]:
-    """Without a second size of the same kind: four GPUs where two are enough."""
-    seen: set[tuple[str, ...]] = set()
-    for one in kept:
-        kind = tuple(sorted(name for name in one.settings if name not in ("mem_fraction_static", "gpu_memory_utilization")))
-        if kind not in seen:
-            seen.add(kind)
-            yield one
+def _tried(engine: Engine, deployment: Deployment, base: Budget, *, starts: bool) -> Iterator[Tried]:
+    """Each candidate planned again. More GPUs than there are help only a launch that does not start; of several
+    sizes of one kind the first that does is enough."""
+    enough: set[str] = set()
+    for candidate in _candidates(engine, deployment):
+        sizes = [name for name in candidate.settings if name in _SIZES]
+        if enough.intersection(sizes) or (starts and sizes and _more_gpus(deployment, candidate.settings)):
+            continue
+        found = _try(engine, deployment, base, candidate)
+        if found is None:
+            continue
+        if found.verdict == "starts":
+            enough.update(sizes)
+        yield found
 
 
 def _candidates(engine: Engine, deployment: Deployment) -> Iterator[Candidate]:

@@ -61,7 +61,8 @@ def gpus(machine: Machine | None) -> Json | None:
 
 def kv(p: Plan) -> Json | None:
     """The pool: None where it is not known."""
-    pool, tokens, each = p.budget.pool_bytes, p.budget.kv_tokens, p.budget.bytes_per_token
+    tokens, each = p.budget.kv_tokens, p.budget.bytes_per_token
+    pool = p.budget.kv_bytes or p.budget.pool_bytes
     if pool is None:
         return None
     return {

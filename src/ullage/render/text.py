@@ -14,7 +14,9 @@ from ullage.core.deployment import Inferred, Interval
 from ullage.core.finding import Change, Evidence, Prediction
 from ullage.core.ledger import Entry, Ledger
 from ullage.core.report import Comparison, Diagnosis, Difference
+from ullage.core.run import PHASES
 from ullage.core.units import GIB, gib_text, tokens_text
+from ullage.render.names import rank_order, unit, words
 
 #: how an entry of the ledger is drawn, by certainty or use
 _SHADES = {
@@ -35,7 +37,7 @@ _COLOURS = {
 }
 _PHASES = {
     "args": "while reading its arguments",
-    "init": "while the ranks find each other",
+    "init": "while starting up, before the weights",
     "weights": "while loading weights",
     "profile": "in the profile run",
     "kv_pool": "while sizing the KV pool",
@@ -66,23 +68,91 @@ def _why(d: Diagnosis) -> Iterator[RenderableType]:
     yield Padding(Text(d.summary, style="bold"), (1, 2, 0, 2))
     if d.cause and d.cause != "none":
         yield Padding(Text(f"cause: {d.cause} ({d.certainty})", style="dim"), (0, 2))
-    if d.explanation or d.budget.formula:
+    if d.explanation or decides(d):
         yield _section("WHY", *_reasons(d))
-    if d.budget.ledgers:
-        yield _section("WHERE THE MEMORY IS", *_ledgers(d.budget.ledgers))
+    if shown := reached(d):
+        yield _section("WHERE THE MEMORY IS", *_ledgers(shown, d))
     if d.inferred:
         yield _section("WORKED OUT FROM THE FIGURES", _inferred(d.inferred))
     if d.compare is not None:
         yield _section(f"COMPARED WITH {d.compare.baseline_file}", *_compared(d.compare))
     if d.refuted:
         yield _section("IT IS NOT", *(_bullet(r.hypothesis, r.because) for r in d.refuted))
-    if d.fixes or d.interval is not None:
-        yield _section("WHAT MENDS IT" if d.outcome != "started" else "WHAT ELSE STARTS", *_fixes(d))
+    if d.fixes or bounds(d) is not None:
+        yield _section(_fixes_title(d), *_fixes(d))
     if d.evidence:
         yield _section("THE LINES THAT PROVE IT", *_evidence(d.evidence))
     said = [*d.contradictions, *d.notes]
     if said:
         yield _section("NOTE", *(_bullet(text) for text in said))
+
+
+def _fixes_title(d: Diagnosis) -> str:
+    if d.outcome != "started":
+        return "WHAT MENDS IT"
+    return "WHAT WOULD HELP" if d.fixes else "WHAT ELSE WORKS"
+
+
+def decides(d: Diagnosis) -> bool:
+    """True if the pool's formula is the reason of what happened, not just a figure of the run."""
+    if not d.budget.formula:
+        return False
+    fails = d.budget.verdict == "fails" and d.budget.fails_at not in ("args", "init", "weights")
+    said = d.budget.formula in f"{d.summary}\n{d.explanation}"
+    return d.outcome != "started" and (said or (fails and d.phase not in ("args", "init", "weights")))
+
+
+def reached(d: Diagnosis) -> list[Ledger]:
+    """The ranks' ledgers without what the rules only expect of stages that the run did not get past; none where
+    the log shows nothing and memory is no part of the answer."""
+    last = PHASES.index(d.phase) if d.phase and d.outcome in ("crashed", "hang") else len(PHASES)
+
+    def was(entry: Entry) -> bool:
+        at = PHASES.index(entry.stage)
+        return (
+            entry.certainty == "observed" or at < last or (at == last and entry.stage in ("weights", "serving"))
+        )
+
+    shown = [
+        Ledger(
+            item.rank, item.total_bytes, _fitting(item, [e for e in item.entries if was(e)]), item.total_source
+        )
+        for item in d.budget.ledgers
+    ]
+    seen = any(entry.certainty == "observed" for item in shown for entry in item.entries)
+    return [item for item in shown if item.entries] if seen or decides(d) or bounds(d) is not None else []
+
+
+def _fitting(ledger: Ledger, entries: list[Entry]) -> tuple[Entry, ...]:
+    """``entries`` without those of the rules for which what the log shows leaves no room."""
+    room = ledger.total_bytes - sum(entry.bytes for entry in entries if entry.certainty == "observed")
+    found = []
+    for entry in entries:
+        if entry.certainty != "observed" and entry.stage != "weights":
+            if entry.low > room:
+                continue
+            room -= entry.low
+        found.append(entry)
+    return tuple(found)
+
+
+def bounds(d: Diagnosis) -> Interval | None:
+    """The interval of the fraction where it is an answer: a run that works or fails for it, or a change."""
+    item = d.interval
+    if item is None or (item.low is None and item.high is None):
+        return None
+    named = any(_flag(item) in change.change for change in d.fixes)
+    asked = (
+        named
+        or d.compare is not None
+        or d.budget.verdict == "fails"
+        or (d.outcome == "started" and not d.fixes)
+    )
+    return item if asked else None
+
+
+def _flag(item: Interval) -> str:
+    return f"--{item.flag.lstrip('-').replace('_', '-')}"
 
 
 def _diff(d: Diagnosis) -> Iterator[RenderableType]:
@@ -101,14 +171,19 @@ def _diff(d: Diagnosis) -> Iterator[RenderableType]:
         table = _table("figure", "A", "B")
         for name in shown:
             a, b = compare.baseline_observed.get(name), d.observed.get(name)
-            table.add_row(name, str(a.value) if a else "-", str(b.value) if b else "-")
+            table.add_row(
+                words(name) + unit(name).replace(" ", ", "),
+                str(a.value) if a else "-",
+                str(b.value) if b else "-",
+            )
         yield _section("FIGURES", table)
 
 
 def _title(d: Diagnosis) -> Text:
     parts = [_NAMES.get(d.engine or "", d.engine or "unknown engine")]
     if d.version:
-        parts[0] += f" {d.version}" + (f" ({d.version_source})" if d.version_source != "log" else "")
+        told = {"command": "as given", "inferred": "inferred from its lines"}.get(d.version_source or "")
+        parts[0] += f" {d.version}" + (f" ({told})" if told else "")
     outcome = _OUTCOMES[d.outcome]
     parts.append(f"{outcome} {_PHASES[d.phase]}" if d.phase and d.outcome in ("crashed", "hang") else outcome)
     ranks = len(d.budget.ledgers)
@@ -134,47 +209,70 @@ def _bullet(head: str, tail: str = "") -> RenderableType:
 
 
 def _reasons(d: Diagnosis) -> Iterator[RenderableType]:
-    if d.budget.formula:
+    if decides(d):
         for line in d.budget.formula.splitlines():
             yield Text(line, style="bold cyan")
-        if d.budget.rule:
-            yield Text(f"rule: {d.budget.rule}", style="dim")
+        rule, _, source = d.budget.rule.partition("; ")
+        for head, line in (("rule: ", rule), ("", source)):
+            if line:
+                yield Text(f"{head}{line}", style="dim")
     if d.explanation:
-        if d.budget.formula:
+        if decides(d):
             yield Text("")
         for paragraph in d.explanation.split("\n\n"):
             yield Text(paragraph)
 
 
-def _ledgers(ledgers: Sequence[Ledger]) -> Iterator[RenderableType]:
+def _ledgers(ledgers: Sequence[Ledger], d: Diagnosis | None = None) -> Iterator[RenderableType]:
     """A bar per rank, ranks that are alike folded; then the entries of the fullest one with their sources."""
-    for label, ledger in _alike(ledgers):
+    ordered = sorted((item for item in ledgers if item.entries), key=lambda item: rank_order(item.rank))
+    if not ordered:
+        return
+    for label, ledger in _alike(ordered):
         yield _bar(label, ledger)
-    fullest = max(ledgers, key=lambda item: item.used_bytes)
+    fullest = max(ordered, key=lambda item: item.used_bytes)
     yield Text("")
-    yield _entries(fullest)
+    asked = d is not None and (decides(d) or fullest.of("kv_pool"))
+    yield _entries(fullest, d.budget.reserve if d is not None and asked else None)
+    if d is not None and asked and d.budget.formula and not decides(d):
+        where = d.budget.rule.partition("; ")[2]
+        yield Text(
+            f"KV pool by the rule: {'; '.join(d.budget.formula.splitlines())}"
+            + (f" ({where})" if where else ""),
+            style="dim",
+        )
 
 
 def _alike(ledgers: Sequence[Ledger]) -> Iterator[tuple[str, Ledger]]:
-    """Ranks whose entries differ by less than 0.05 GiB are one line ("TP0 … TP7")."""
+    """Ranks whose entries differ by less than 0.05 GiB are one line ("TP0 … TP7"); so is one of which less is
+    printed, as far as it goes."""
     groups: list[list[Ledger]] = []
     for ledger in ledgers:
-        if groups and _close(groups[-1][0], ledger):
-            groups[-1].append(ledger)
+        group = next((g for g in groups if _close(g[0], ledger)), None)
+        if group is not None:
+            group.append(ledger)
         else:
             groups.append([ledger])
     for group in groups:
-        label = group[0].rank if len(group) == 1 else f"{group[0].rank} … {group[-1].rank}"
-        yield label, group[0]
+        yield (
+            _label([item.rank for item in group], [item.rank for item in ledgers]),
+            max(group, key=lambda item: len(item.entries)),
+        )
+
+
+def _label(ranks: list[str], order: list[str]) -> str:
+    """ "TP0 … TP7" for neighbours, "TP0, TP2" for others."""
+    first = order.index(ranks[0])
+    if len(ranks) > 2 and order[first : first + len(ranks)] == ranks:
+        return f"{ranks[0]} … {ranks[-1]}"
+    return ", ".join(ranks)
 
 
 def _close(a: Ledger, b: Ledger) -> bool:
-    if len(a.entries) != len(b.entries) or abs(a.total_bytes - b.total_bytes) > 0.05 * GIB:
+    if abs(a.total_bytes - b.total_bytes) > 0.05 * GIB:
         return False
-    return all(
-        x.name == y.name and abs(x.bytes - y.bytes) < 0.05 * GIB
-        for x, y in zip(a.entries, b.entries, strict=True)
-    )
+    stages = {entry.stage for entry in a.entries} & {entry.stage for entry in b.entries}
+    return bool(stages) and all(abs(a.of(stage) - b.of(stage)) < 0.05 * GIB for stage in stages)
 
 
 def _bar(label: str, ledger: Ledger, width: int = 56) -> Text:
@@ -194,16 +292,24 @@ def _bar(label: str, ledger: Ledger, width: int = 56) -> Text:
     return text
 
 
-def _entries(ledger: Ledger) -> Table:
+def _entries(ledger: Ledger, reserve: Entry | None) -> Table:
     table = Table.grid(padding=(0, 2))
     for _ in range(2):
         table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
-    table.add_column(style="dim")
+    table.add_column(style="dim", overflow="fold")
+    if ledger.total_source:
+        table.add_row("", "free at first", gib_text(ledger.total_bytes), ledger.total_source)
     for entry in ledger.entries:
+        if entry.high < 0.005 * GIB:
+            continue
         mark = Text(_SHADES.get(entry.stage, "░"), _COLOURS.get(entry.stage, "white"))
         table.add_row(mark, entry.name, _size(entry), f"{entry.certainty}  {entry.source}")
     table.add_row("·", "left", gib_text(ledger.left_bytes), "")
+    if reserve is not None:
+        table.add_row(
+            "", reserve.name, gib_text(reserve.bytes), f"{reserve.source}: kept out of weights and pool"
+        )
     return table
 
 
@@ -216,20 +322,25 @@ def _size(entry: Entry) -> str:
 def _inferred(found: dict[str, Inferred]) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True, justify="right")
-    table.add_column(style="dim")
+    table.add_column(no_wrap=True)
+    table.add_column(style="dim", overflow="fold")
     for item in found.values():
-        table.add_row(item.name, _number(item), item.basis)
+        table.add_row(words(item.name), _number(item), item.basis)
     return table
 
 
 def _number(item: Inferred) -> str:
+    """The value with its band, as exact as the band allows, and its unit."""
+    of = unit(item.name)
     if item.low == item.high:
-        return f"{item.value:,.10g}"
-    digits = 4 if abs(item.value) < 10 else 2
+        return f"{item.value:,.10g}{of}"
+    if item.low == item.value and item.high >= 4096:
+        return f"at least {item.value:,.10g}{of}"
     if abs(item.value) >= 1000:
-        return f"{item.value:,.0f} ({item.low:,.0f} to {item.high:,.0f})"
-    return f"{item.value:.{digits - 1}f} ({item.low:.{digits}f} to {item.high:.{digits}f})"
+        return f"{item.value:,.0f}{of} ({item.low:,.0f} to {item.high:,.0f})"
+    digits = 2 if of else 3
+    low, high = (f"{value:.{digits if of else digits + 1}f}" for value in (item.low, item.high))
+    return f"{item.value:.{digits}f}{of} ({low} to {high})"
 
 
 def _compared(c: Comparison) -> Iterator[RenderableType]:
@@ -241,7 +352,7 @@ def _compared(c: Comparison) -> Iterator[RenderableType]:
         table.add_row(*_difference(difference))
     yield table
     for text in c.confounded:
-        yield _bullet("confounded", text)
+        yield _bullet(text)
 
 
 def _difference(d: Difference) -> tuple[Text, str, str, str, str]:
@@ -249,7 +360,7 @@ def _difference(d: Difference) -> tuple[Text, str, str, str, str]:
     if d.effect_bytes is None and not d.decisive:
         mark = Text("differs", "dim")
     effect = f"{-d.effect_bytes / GIB:+.2f} GiB" if d.effect_bytes is not None else ""
-    return mark, d.setting, d.baseline, d.this, "  ".join(filter(None, (effect, d.note)))
+    return mark, words(d.setting), d.baseline, d.this, d.note or effect
 
 
 def _table(*heads: str) -> Table:
@@ -260,40 +371,68 @@ def _table(*heads: str) -> Table:
 
 
 def _fixes(d: Diagnosis) -> Iterator[RenderableType]:
-    if d.interval is not None:
-        yield from _interval(d.interval)
+    if (item := bounds(d)) is not None:
+        yield from _interval(item, d)
     for change in d.fixes:
         yield _change(change)
 
 
-def _interval(item: Interval) -> Iterator[RenderableType]:
-    flag = f"--{item.flag.lstrip('-').replace('_', '-')}"
-    if item.low is None and item.high is None:
-        return
+def _interval(item: Interval, d: Diagnosis) -> Iterator[RenderableType]:
+    flag = _flag(item)
+    low = f"above {ceil(item.low * 1000) / 1000:.3f}" if item.low is not None else ""
+    high = f"at most {floor(item.high * 1000) / 1000:.3f}" if item.high is not None else ""
     if item.empty:
-        yield Text(f"No value of {flag} starts:", style="bold")
+        yield Text(f"No value of {flag} works: it must be {low} and {high}", style="bold")
     else:
-        low = f"above {ceil(item.low * 1000) / 1000:.3f}" if item.low is not None else ""
-        high = f"up to {floor(item.high * 1000) / 1000:.3f}" if item.high is not None else ""
-        best = f"; try {item.recommended:.3g}" if item.recommended is not None else ""
-        yield Text(f"{flag} starts {' and '.join(filter(None, (low, high)))}{best}", style="bold")
-    for text in (item.low_because, item.high_because):
+        best = f"; {item.recommended:.3g} is prudent" if item.recommended is not None else ""
+        if any(flag in change.change for change in d.fixes):
+            best = ""  # the change below says what to set
+        elif d.outcome == "started" and item.recommended is not None:
+            name = flag.lstrip("-").replace("-", "_")
+            arg = d.settings.get(name) or d.inferred.get(name)
+            now = arg.value if arg is not None else None
+            if isinstance(now, float) and abs(now - item.recommended) < 0.0051:
+                best = f"; {now:.3g} is in force, and prudent"
+        yield Text(f"{flag} must be {' and '.join(filter(None, (low, high)))}{best}", style="bold")
+    for head, text in ((low, item.low_because), (high, item.high_because)):
         if text:
-            yield Text(f"  {text}", style="dim")
+            yield Text(f"  {head}: {text}", style="dim")
 
 
 def _change(change: Change) -> RenderableType:
     text = Text()
-    flags = "  ".join(name if value is True else f"{name} {value}" for name, value in change.change.items())
+    flags = "  ".join(pasted(name, value) for name, value in change.change.items())
     if flags:
         text.append(flags, "bold green")
     if change.predicted is not None:
         text.append(f"  → {_predicted(change.predicted)}")
     if change.why:
-        text.append(("\n" if flags else "") + change.why)
+        text.append(("\n" if flags else "") + sentence(change.why))
     table = Table.grid(padding=(0, 1))
     table.add_row(Text("-"), text)
     return table
+
+
+def pasted(name: str, value: object) -> str:
+    """A setting as one types it: a flag with its value, a variable as NAME=value, or that it is left out."""
+    if not name.startswith("-"):
+        return f"unset {name}" if value in ("", None, True) else f"{name}={_quoted(value)}"
+    if value is False:
+        return f"without {name}"
+    return name if value is True else f"{name} {value}"
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return f"'{text}'" if " " in text and not text.startswith("<") else text
+
+
+def sentence(text: str) -> str:
+    """``text`` with a capital in front, unless it begins with a name in code, and a full stop."""
+    first = text.split(" ", 1)[0]
+    code = "_" in first or "=" in first or first.startswith("-")
+    done = text if code else text[:1].upper() + text[1:]
+    return done if done.endswith((".", "!", "?")) else f"{done}."
 
 
 def _predicted(p: Prediction) -> str:
@@ -315,7 +454,7 @@ def _evidence(evidence: Sequence[Evidence], limit: int = 14) -> Iterator[Rendera
     table = Table.grid(padding=(0, 1))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(no_wrap=True)
-    table.add_column()
+    table.add_column(overflow="fold")
     for item in evidence[:limit]:
         rank = f"[{item.rank}] " if item.rank else ""
         times = f" ({item.count} lines)" if item.count > 1 else ""

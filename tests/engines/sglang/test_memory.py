@@ -355,7 +355,12 @@ figures = st.dictionaries(
 )  # fmt: skip
 
 
-@given(releases, st.dictionaries(names, odd, max_size=6), figures, st.sampled_from([KIMI, LLAMA, find("Qwen/Qwen3-30B-A3B"), None]))
+@given(
+    releases,
+    st.dictionaries(names, odd, max_size=6),
+    figures,
+    st.sampled_from([KIMI, LLAMA, find("Qwen/Qwen3-30B-A3B"), None]),
+)
 @settings(max_examples=150, deadline=None)
 def test_no_input_raises(
     version: str, given_: dict[str, Value], read: dict[str, float], model: Model | None

@@ -7,7 +7,8 @@ import pytest
 from ullage.core.errors import CommandError
 from ullage.core.launch import Launch
 from ullage.engines.vllm import ENGINE
-from ullage.engines.vllm.args import flags, human_int
+from ullage.engines.vllm.args import flags
+from ullage.engines.vllm.values import human_int
 
 
 def parse(text: str, version: str | None = None) -> Launch:

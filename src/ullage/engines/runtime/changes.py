@@ -22,8 +22,13 @@ INPUTS = frozenset({
     "consumed_gib", "rest_gib", "bytes_per_token", "context_len", "max_concurrency_len", "max_len",
 })  # fmt: skip
 
+#: What another layout or format of the weights changes of SGLang's readings.
+_WEIGHTS = frozenset({"free_after_weights_gib", "weights_gib", "draft_weights_gib", "bytes_per_token"})
 #: Settings after whose change a reading is no longer true.
 UNDOES: dict[str, frozenset[str]] = {
+    **dict.fromkeys(
+        ("tp_size", "pp_size", "dp_size", "ep_size", "enable_dp_attention", "quantization"), _WEIGHTS
+    ),
     "kv_cache_dtype": frozenset({"bytes_per_token"}),
     "context_length": frozenset({"context_len"}),
     "max_model_len": frozenset({"max_concurrency_len", "max_len", "needed_kv_gib"}),
@@ -57,7 +62,7 @@ def _still_true(readings: Mapping[str, Reading], undone: frozenset[str]) -> dict
     return {
         name: reading
         for name, reading in readings.items()
-        if name.removesuffix("_min") in INPUTS and name not in undone
+        if (plain := name.removesuffix("_min")) in INPUTS and plain not in undone
     }
 
 
@@ -90,11 +95,20 @@ def check(
 
     The flags are shown as they are typed: "--mem-fraction-static".
     """
-    base = engine.budget(deployment)
-    after = engine.budget(changed(deployment, base, settings))
+    planned = changed(deployment, engine.budget(deployment), settings)
+    after = engine.budget(planned)
     flags = {f"--{name.replace('_', '-')}": value for name, value in settings.items()}
     known = after.verdict != "unsure" or after.pool_bytes is not None
-    return Change(flags, why, prediction(after, note) if known else None, certainty)
+    said = prediction(after, note) if known else None
+    return Change(flags, why, _capped(said, planned, after) if said else None, certainty)
+
+
+def _capped(said: Prediction, planned: Deployment, budget: Budget) -> Prediction:
+    """A pool that a limit of tokens keeps below its budget takes only what these tokens need."""
+    limit, each = planned.launch.integer("max_total_tokens"), budget.bytes_per_token
+    if limit is None or each is None or said.kv_tokens is None or said.kv_bytes is None:
+        return said
+    return replace(said, kv_bytes=min(said.kv_bytes, round(said.kv_tokens * each.value)))
 
 
 def pool_gib(budget: Budget) -> float | None:

@@ -1,5 +1,6 @@
 """A launch command as people paste it, split into words: quotes, escapes, comments, continued lines, variables
-in front, ``docker run``, ``bash -c``, several commands joined by ``&&``. Nothing is run or expanded."""
+in front, ``docker run``, ``bash -c``, several commands joined by ``&&``, Compose files and Kubernetes
+manifests. Nothing is run or expanded."""
 
 from __future__ import annotations
 
@@ -9,8 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec import Struct
 
 from ullage.core.errors import CommandError
+from ullage.core.versions import parse_release
+from ullage.engines.runtime.manifest import chosen as chosen_container
+from ullage.engines.runtime.manifest import containers, is_manifest
 
 MAX_COMMAND = 256 << 10
+_CONTINUED = re.compile(r"[\\^`][ \t]*\r?\n")
+_TAG = re.compile(r"(?<![\d.])0\.\d+\.\d+(?:\.?(?:post|rc|dev)\d+)*(?:\+[\w.]+)?")
+_PINNED = re.compile(r"(?:^|/)(sglang|vllm)(?:\[[\w,-]*\])?==(\S+)")
+_POWERSHELL = re.compile(r"\$env:(\w+)(?:=(.*))?", re.IGNORECASE | re.DOTALL)
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _JOINTS = ("&&", "||", "|&", "|", ";", "&", "\n")
 _REDIRECT = re.compile(r"\d?(?:>>?|<)(?:&\d?|\|)?")
@@ -20,11 +28,20 @@ _SHELLS = ("bash", "sh", "zsh", "dash")
 
 class Command(Struct, frozen=True):
     """One command. ``words`` hold all of it after the variables in front; ``image`` is the container image that
-    it runs in, where it names one."""
+    it runs in, where it names one; ``pinned`` are the releases that a ``pip install`` before it asked for."""
 
     words: tuple[str, ...] = ()
     env: dict[str, str] = {}
     image: str | None = None
+    pinned: dict[str, str] = {}
+
+    def release(self, engine: str) -> str | None:
+        """The release that the image's tag or an installation in front names."""
+        tag = (self.image or "").rpartition("/")[2].partition(":")[2].partition("@")[0]
+        found = _TAG.findall(tag)
+        named = found[-1] if found else self.pinned.get(engine)
+        release = parse_release(named)
+        return str(release) if release is not None else None
 
 
 class _Joint(str):
@@ -38,16 +55,40 @@ def read(text: str, owns: Callable[[Sequence[str]], bool]) -> Command:
     quotes are not closed or nothing is left."""
     if len(text) > MAX_COMMAND:
         raise CommandError("a launch command of more than 256 KiB", hint="paste the command alone")
-    commands = list(_commands(list(_words(text.translate(_TYPOGRAPHY)))))
+    if "\0" in text:
+        raise CommandError("a launch command with NUL bytes", hint="paste it as text")
+    text = text.translate(_TYPOGRAPHY)
+    broken: CommandError | None = None
+    if is_manifest(text):
+        try:
+            return _opened(chosen_container(containers(text, split), owns), {}, owns)
+        except CommandError as error:
+            broken = error
+    commands = list(_commands(list(_words(text))))
+    if broken is not None and not any(owns(words) for words in commands):
+        raise broken
     if not commands:
         raise CommandError("an empty launch command")
     chosen = next((w for w in commands if owns(w) or any(" " in x and owns(x.split()) for x in w)), None)
     if chosen is None:
         chosen = next((words for words in commands if any(w.startswith("--") for w in words)), commands[0])
     env: dict[str, str] = {}
+    pinned: dict[str, str] = {}
     for words in commands[: commands.index(chosen)]:
         env.update(_exported(words))
-    return _opened(chosen, env, owns)
+        pinned.update(found for word in words for found in _PINNED.findall(word))
+    found = _opened(chosen, env, owns)
+    return Command(found.words, found.env, found.image, {**pinned, **found.pinned})
+
+
+def split(text: str) -> list[str]:
+    """The words of one command, joints left out."""
+    return [word for word in _words(text) if not isinstance(word, _Joint)]
+
+
+def words_of(text: str) -> list[str]:
+    """Every word in ``text``, quotes closed or not: to find out whose command it is."""
+    return re.findall(r"[^\s\"',\[\]“”‘’]+", text[:MAX_COMMAND])
 
 
 def _opened(words: list[str], env: dict[str, str], owns: Callable[[Sequence[str]], bool]) -> Command:
@@ -62,9 +103,8 @@ def _opened(words: list[str], env: dict[str, str], owns: Callable[[Sequence[str]
     for i, word in enumerate(rest[:-1]):
         if word.rsplit("/", 1)[-1] in _SHELLS and re.fullmatch(r"-\w*c", rest[i + 1]) and i + 2 < len(rest):
             inner = read(rest[i + 2], owns)
-            return Command(
-                inner.words, {**env, **_container_env(rest[:i]), **inner.env}, inner.image or _image(rest[:i])
-            )
+            outer = {**env, **_container_env(rest[:i])}
+            return Command(inner.words, {**outer, **inner.env}, inner.image or _image(rest[:i]), inner.pinned)
     head = rest[: next((i for i in range(len(rest)) if _program(rest[i])), len(rest))]
     return Command(tuple(rest), {**env, **_container_env(head)}, _image(rest))
 
@@ -76,6 +116,10 @@ def _program(word: str) -> bool:
 def _exported(words: Sequence[str]) -> dict[str, str]:
     """Variables that a command of their own sets for those after it: "export A=1", "A=1"."""
     found: dict[str, str] = {}
+    shell = _POWERSHELL.fullmatch(words[0]) if words else None
+    if shell:  # $env:NAME="value", with or without blanks around the sign
+        value = shell[2] if shell[2] is not None else "".join(words[2:3]) if words[1:2] == ["="] else None
+        return {shell[1]: value} if value is not None else {}
     rest = list(words[1:] if words and words[0] in ("export", "set", "declare") else words)
     if all(_ASSIGNMENT.match(word) for word in rest):
         for word in rest:
@@ -149,7 +193,7 @@ def _words(text: str) -> Iterator[str]:
         char = text[at]
         if char in " \t\r":
             at += 1
-        elif continued := re.compile(r"[\\^`][ \t]*\r?\n").match(text, at):
+        elif continued := _CONTINUED.match(text, at):
             at = continued.end()
         elif char == "#":
             newline = text.find("\n", at)
@@ -172,9 +216,9 @@ def _word(text: str, at: int) -> tuple[str, int]:
         if char in "'\"":
             part, at = _quoted(text, at)
             parts.append(part)
+        elif char in "\\^`" and _CONTINUED.match(text, at):
+            break
         elif char == "\\":
-            if text.startswith(("\\\n", "\\\r\n"), at):
-                break
             parts.append(text[at + 1 : at + 2])
             at += 2
         else:

@@ -43,7 +43,7 @@ class FlagRow(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ChoiceRow(Struct, frozen=True, forbid_unknown_fields=True):
-    """The values that a flag allows from ``since`` to ``until``; "x@0.5.3..0.5.9" only within these releases."""
+    """The values that a flag allows from ``since`` to ``until``; "x@0.5.3..0.5.9": only in these releases."""
 
     name: str
     since: str
@@ -85,14 +85,33 @@ class Flags:
         """The row of a spelling and whether this release has it; any unambiguous beginning will do."""
         if spelling in self.now:
             return self.now[spelling], True
-        begun = {row.name: row for known, row in self.now.items() if known.startswith(spelling)}
-        if spelling.startswith("--") and len(spelling) > 3 and len(begun) == 1:
+        begun = {row.name: row for row in self.begun(spelling).values()}
+        if len(begun) == 1:
             return next(iter(begun.values())), True
         return self.other.get(spelling), False
+
+    def begun(self, spelling: str) -> dict[str, FlagRow]:
+        """The spellings that begin with this one."""
+        if not spelling.startswith("--") or len(spelling) < 4:
+            return {}
+        return {known: row for known, row in self.now.items() if known.startswith(spelling)}
 
     def defaults(self) -> dict[str, Scalar]:
         """Setting -> the release's default, where argparse has one."""
         return {row.name: row.default for row in self.now.values() if row.default is not None and not row.of}
+
+
+class Use(Struct, frozen=True):
+    """One word of a command line that is a flag, with what follows it. ``row`` is None for one of no release;
+    ``here``: the release has it; ``off``: its "--no-.." form; ``inline``: the value came with "=". A word that
+    belongs to no flag has an empty ``spelling`` and itself as the value."""
+
+    spelling: str
+    row: FlagRow | None = None
+    here: bool = False
+    off: bool = False
+    values: tuple[str, ...] = ()
+    inline: bool = False
 
 
 def is_flag(word: str) -> bool:

@@ -59,10 +59,17 @@ class When(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ChangeRow(Struct, frozen=True, forbid_unknown_fields=True):
-    """A remedy: flags or variables as one would paste them; ``change`` may be empty for advice in words."""
+    """A remedy: flags or variables as one would paste them; ``change`` may be empty for advice in words.
+
+    ``step``: settings by how much to change them from the value in force, left out where it is not known.
+    ``since`` and ``until``: the releases that know it.
+    """
 
     why: str
     change: dict[str, Scalar] = field(default_factory=dict)
+    step: dict[str, float] = field(default_factory=dict)
+    since: str | None = None
+    until: str | None = None
     certainty: How = "likely"
 
 
@@ -111,13 +118,28 @@ class RowCause:
             summary=_filled(row.summary, groups), explanation=_filled(f"{row.true} {row.misleads}", groups),
             evidence=tuple(_evidence(when, case)),
             refuted=tuple(Refuted(k, _filled(v, groups)) for k, v in row.not_this.items()),
-            fixes=tuple(_change(change, groups) for change in row.change),
+            fixes=tuple(_changes(row.change, case, groups)),
         )  # fmt: skip
 
 
-def _change(row: ChangeRow, groups: Mapping[str, str]) -> Change:
-    change = {_filled(name, groups): _value(value, groups) for name, value in row.change.items()}
-    return Change(change, _filled(row.why, groups), None, row.certainty)
+def _changes(rows: Iterable[ChangeRow], case: Case, groups: Mapping[str, str]) -> Iterator[Change]:
+    for row in rows:
+        if not Span(row.since, row.until).holds(case.deployment.launch.release):
+            continue
+        change = {_filled(name, groups): _value(value, groups) for name, value in row.change.items()}
+        stepped = _stepped(row.step, case)
+        if stepped or not row.step:
+            yield Change({**change, **stepped}, _filled(row.why, groups), None, row.certainty)
+
+
+def _stepped(steps: Mapping[str, float], case: Case) -> dict[str, Scalar]:
+    """The settings that the launch states, moved by their step; never to nothing."""
+    found: dict[str, Scalar] = {}
+    for name, step in steps.items():
+        now = case.deployment.launch.number(name)
+        if now is not None and now + step > 0:
+            found[f"--{name.replace('_', '-')}"] = round(now + step, 3)
+    return found
 
 
 def _value(value: Scalar, groups: Mapping[str, str]) -> Scalar:
@@ -125,8 +147,15 @@ def _value(value: Scalar, groups: Mapping[str, str]) -> Scalar:
 
 
 def _filled(text: str, groups: Mapping[str, str]) -> str:
-    """``text`` with {name} replaced by the group of that name, or by "?" where it did not match."""
-    return re.sub(r"\{(\w+)\}", lambda m: groups.get(m[1]) or "?", text)
+    """``text`` with {name} replaced by the group of that name, or by "?" where it did not match. A part in
+    [[ ]] is left out where a group of it did not match."""
+
+    def part(found: re.Match[str]) -> str:
+        known = all(groups.get(name) for name in re.findall(r"\{(\w+)\}", found[1]))
+        return found[1] if known else ""
+
+    whole = re.sub(r"\[\[(.*?)\]\]", part, text)
+    return re.sub(r"\{(\w+)\}", lambda m: groups.get(m[1]) or "?", whole)
 
 
 def _holds(when: When, case: Case) -> dict[str, str] | None:

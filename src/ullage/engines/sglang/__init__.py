@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from ullage.core.deployment import Budget, Deployment, Inferred, Interval, Reading
+from ullage.core.finding import Hazard
 from ullage.core.launch import Arg, Launch
 from ullage.core.run import Run
 from ullage.engines.base import Candidate, Cause, Hints, Reader, Refusal
@@ -53,9 +54,9 @@ class Sglang:
         return deployment.disagreements(run, hints)
 
     def budget(self, deployment: Deployment) -> Budget:
-        from ullage.engines.sglang import memory
+        from ullage.engines.sglang.budget import budget
 
-        return memory.budget(deployment)
+        return budget(deployment)
 
     def infer(self, run: Run, deployment: Deployment) -> dict[str, Inferred]:
         from ullage.engines.sglang import memory
@@ -68,9 +69,9 @@ class Sglang:
         return memory.contradictions(run, deployment)
 
     def interval(self, run: Run | None, deployment: Deployment) -> Interval | None:
-        from ullage.engines.sglang import memory
+        from ullage.engines.sglang.interval import interval
 
-        return memory.interval(run, deployment)
+        return interval(run, deployment)
 
     def effective(self, deployment: Deployment) -> dict[str, Arg]:
         from ullage.engines.sglang.effective import effective
@@ -86,6 +87,11 @@ class Sglang:
         from ullage.engines.sglang.candidates import candidates
 
         return candidates(deployment)
+
+    def warnings(self, deployment: Deployment) -> list[Hazard]:
+        from ullage.engines.sglang.compat import warnings
+
+        return warnings(deployment)
 
     def causes(self) -> Sequence[Cause]:
         return _causes()

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
+from typing import Any
 
 from packaging.version import Version
 
 from ullage.core.errors import CommandError
 from ullage.core.launch import Arg, Launch, Value
+from ullage.core.problem import Problem
 from ullage.core.tables import load
 from ullage.core.versions import parse_release
-from ullage.engines.runtime.command import read
-from ullage.engines.runtime.flags import FlagRow, Flags, FlagTable, Scalar, is_flag, values_after
+from ullage.engines.runtime.command import Command, read
+from ullage.engines.runtime.config_file import Files, expanded
+from ullage.engines.runtime.flags import FlagRow, Flags, FlagTable, Scalar, Use, is_flag, values_after
+from ullage.engines.runtime.problems import Judge
 
 #: modules whose parser is ServerArgs' own
 _MODULES = (
@@ -24,12 +29,26 @@ _PROGRAMS = ("sglang", "sgl")
 _FILE = re.compile(r"(?:^|/)sglang/(?:python/sglang/)?launch_server\.py$")
 _PLACEHOLDER = re.compile(r"[A-Z][A-Z_<>]*|\$\{?\w+\}?|<[^>]*>")
 _NO_VALUE = ("flag", "unflag", "switch")
+_IMAGE = re.compile(r"(?:[\w.-]+(?::\d+)?/)*[\w.-]*sglang[\w.-]*(?::[\w.+-]+)?(?:@sha256:\w+)?")
+#: flags of vLLM that people carry over, and what SGLang calls them
+_ELSEWHERE = {
+    "--gpu-memory-utilization": "--mem-fraction-static", "--max-model-len": "--context-length",
+    "--max-num-seqs": "--max-running-requests", "--max-num-batched-tokens": "--chunked-prefill-size",
+    "--enforce-eager": "--disable-cuda-graph", "--distributed-init-method": "--dist-init-addr",
+    "--enable-auto-tool-choice": "--tool-call-parser", "--no-enable-prefix-caching": "--disable-radix-cache",
+    "--block-size": "--page-size", "--cpu-offload-gb": "--cpu-offload-gb", "--tokenizer": "--tokenizer-path",
+    "--hf-overrides": "--json-model-override-args", "--enable-expert-parallel": "--ep-size",
+}  # fmt: skip
+
+
+def _table() -> FlagTable:
+    table: FlagTable = load("ullage.engines.sglang", "flags.toml", FlagTable)
+    return table
 
 
 @cache
 def _rows() -> list[FlagRow]:
-    table: FlagTable = load("ullage.engines.sglang", "flags.toml", FlagTable)
-    return table.flag
+    return _table().flag
 
 
 @cache
@@ -60,8 +79,11 @@ def names_of(release: Version | None) -> frozenset[str]:
 
 
 def owns_command(argv: Sequence[str]) -> bool:
-    """True if ``argv`` starts an SGLang server."""
-    return _program_end(argv) is not None
+    """True if ``argv`` starts an SGLang server: its module or program, or a container of it with a model."""
+    return _program_end(argv) is not None or (_image_at(argv) is not None and not {*_MODEL}.isdisjoint(argv))
+
+
+_MODEL = ("--model-path", "--model")
 
 
 def _program_end(words: Sequence[str]) -> int | None:
@@ -74,18 +96,27 @@ def _program_end(words: Sequence[str]) -> int | None:
     return None
 
 
-def parse(text: str, version: str | None) -> Launch:
-    """The launch behind a command as pasted; its release is read from the image's tag where none is given.
+def _image_at(words: Sequence[str]) -> int | None:
+    """Where the image of a ``docker run`` stands, if it is one of SGLang's."""
+    if not {"docker", "podman", "nerdctl"} & {word.rsplit("/", 1)[-1] for word in words[:3]}:
+        return None
+    named = ("--name", "--hostname", "-v", "--volume", "--network", "-w", "-h")
+    return next(
+        (i for i, word in enumerate(words) if i > 1 and words[i - 1] not in named and _IMAGE.fullmatch(word)),
+        None,
+    )
 
-    Raises CommandError where the quoting is broken, or a flag's value is not of its type.
+
+def parse(text: str, version: str | None, files: Files | None = None) -> Launch:
+    """The launch behind a command as pasted; its release is read from the image's tag or a ``pip install`` in
+    front where none is given. ``files`` opens the file of ``--config``; without it, the file stays unread.
+
+    Raises CommandError where the quoting is broken, or a flag's value is not of its type; InputError for a
+    configuration file that the engine would refuse.
     """
     command = read(text, owns_command)
-    tagged = parse_release(command.image)
-    version = version or (str(tagged) if tagged else None)
-    start = _program_end(command.words)
-    if start is None:
-        start = next((i for i, word in enumerate(command.words) if word.startswith("--")), len(command.words))
-    args, unknown, loose = _read(list(command.words[start:]), parse_release(version))
+    version = version or command.release("sglang")
+    args, unknown, loose = _read(_arguments(command, parse_release(version), files), parse_release(version))
     if loose and "model_path" not in args:
         args["model_path"] = Arg(loose[0], "given", loose[0])
         del loose[0]
@@ -97,17 +128,68 @@ def parse(text: str, version: str | None) -> Launch:
     )  # fmt: skip
 
 
-def _read(argv: list[str], release: Version | None) -> tuple[dict[str, Arg], list[str], list[str]]:
-    """Settings, flags that the release does not know, and words that belong to no flag."""
-    args: dict[str, Arg] = {}
-    unknown: list[str] = []
-    loose: list[str] = []
+def problems(launch: Launch | str, version: str | None = None, files: Files | None = None) -> list[Problem]:
+    """What is wrong with the flags of a launch, or of a command as pasted, in the order of the command.
+
+    Raises CommandError and InputError where the command cannot be read at all.
+    """
+    text = launch if isinstance(launch, str) else launch.command
+    if text is None:
+        return []
+    command = read(text, owns_command)
+    version = version or (None if isinstance(launch, str) else launch.version) or command.release("sglang")
+    release = parse_release(version)
+    uses = list(_uses(_arguments(command, release, files), release))
+    if any("sglang.bench_" in word for word in command.words):
+        uses = [
+            use for use in uses if use.row is not None
+        ]  # the benchmark's own flags stand beside the server's
+    model = next((use for use in uses if not use.spelling), None)
+    if any(use.row is not None and use.row.name == "model_path" for use in uses):
+        model = None
+    judge = Judge("SGLang", _table(), version, _wrong, _ELSEWHERE)
+    return list(judge.judge(use for use in uses if use is not model))
+
+
+def _arguments(command: Command, release: Version | None, files: Files | None) -> list[str]:
+    """The server's own words, those of its configuration file in front."""
+    words = list(command.words)
+    start, image = _program_end(words), _image_at(words)
+    if start is None:
+        first = image + 1 if image is not None else 0
+        start = next((i for i in range(first, len(words)) if words[i].startswith("--")), len(words))
+    return expanded(words[start:], files, lambda data: list(_configured(data, release)))
+
+
+def _configured(data: dict[str, Any] | Any, release: Version | None) -> Iterator[str]:
+    """The words that ConfigArgumentMerger makes of a file (0.5.3..0.5.23, server_args_config_parser.py): until
+    0.5.7 a true boolean is a flag and a false one nothing; from 0.5.8 on only for flags without a value, others
+    get "true" or "false"; objects are JSON from 0.5.14 on."""
+    known = flags(release)
+    for key, value in data.items():
+        row, _ = known.find("--" + key.replace("_", "-"))
+        flag = row is not None and row.type in _NO_VALUE
+        if isinstance(value, bool):
+            if flag or (release is not None and release < Version("0.5.8")):
+                yield from [f"--{key}"] if value else []
+            else:
+                yield from (f"--{key}", str(value).lower())
+        elif isinstance(value, list):
+            yield from [f"--{key}", *map(str, value)] if value else []
+        elif isinstance(value, dict) and (release is None or release >= Version("0.5.14")):
+            yield from (f"--{key}", json.dumps(value))
+        else:
+            yield from (f"--{key}", str(value))
+
+
+def _uses(argv: Sequence[str], release: Version | None) -> Iterator[Use]:
+    """The flags of a command line with their values, as argparse takes them apart."""
     at = 0
     while at < len(argv):
         word = argv[at]
         at += 1
         if not is_flag(word) or " " in word.partition("=")[0]:
-            loose.append(word)
+            yield Use("", values=(word,))
             continue
         spelling, inline, value = word.partition("=")
         row, known, off = _find(spelling, release)
@@ -115,10 +197,21 @@ def _read(argv: list[str], release: Version | None) -> tuple[dict[str, Arg], lis
         if not inline and (row is None or row.type not in _NO_VALUE):
             taken = values_after(argv, at - 1, many=row is not None and row.type.startswith("list-"))
             at += len(taken)
-        if row is None or not known:
-            unknown.append(spelling)
+        yield Use(spelling, row, known, off, tuple(taken), bool(inline))
+
+
+def _read(argv: Sequence[str], release: Version | None) -> tuple[dict[str, Arg], list[str], list[str]]:
+    """Settings, flags that the release does not know, and words that belong to no flag."""
+    args: dict[str, Arg] = {}
+    unknown: list[str] = []
+    loose: list[str] = []
+    for use in _uses(argv, release):
+        if not use.spelling:
+            loose += use.values
+        elif use.row is None or not use.here:
+            unknown.append(use.spelling)
         else:
-            _set(args, row, taken, spelling, off=off)
+            _set(args, use.row, list(use.values), use.spelling, off=use.off)
     return args, unknown, loose
 
 
@@ -132,6 +225,16 @@ def _find(spelling: str, release: Version | None) -> tuple[FlagRow | None, bool,
             return positive, known or release is None, True
         return None, False, False
     return row, known or (row is not None and release is None), False
+
+
+def _wrong(row: FlagRow, word: str) -> str | None:
+    """What is wrong with a value by the flag's type, None where nothing is."""
+    base = row.type.rsplit("-", 1)[-1]
+    try:
+        _one(base, word, "")
+    except CommandError:
+        return "wants a whole number" if base == "int" else "wants a number"
+    return None
 
 
 def _set(args: dict[str, Arg], row: FlagRow, taken: list[str], spelling: str, *, off: bool) -> None:

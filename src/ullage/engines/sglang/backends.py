@@ -19,6 +19,7 @@ _FA3_BY_DEFAULT = (
     "Gemma2ForCausalLM", "Gemma3ForConditionalGeneration", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM",
     "Glm4MoeForCausalLM", "Glm4vMoeForConditionalGeneration", "Step3VLForConditionalGeneration",
 )  # fmt: skip
+_FA3_OF_057 = ("Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration")
 
 
 def attention_backend(s: Settings, model: Model | None, capability: Capability) -> str | None:
@@ -42,7 +43,8 @@ def attention_backend(s: Settings, model: Model | None, capability: Capability) 
         return "triton"
     if architecture == "GptOssForCausalLM":
         return {9: "fa3", 10: "trtllm_mha"}.get(capability[0], "triton")
-    if not at_least(s.release, "0.5.8") and architecture not in _FA3_BY_DEFAULT:
+    named = architecture in _FA3_BY_DEFAULT or (architecture in _FA3_OF_057 and at_least(s.release, "0.5.7"))
+    if not named and not at_least(s.release, "0.5.8"):
         return "trtllm_mha" if capability[0] == 10 and at_least(s.release, "0.5.7") else "flashinfer"
     tree = s.speculative_algorithm != "NGRAM" and (s.topk or 1) > 1
     if capability[0] == 9:
@@ -73,7 +75,9 @@ def page_size(s: Settings, model: Model | None, backend: str | None, capability:
 
     Up to 0.5.4 a backend that the model runner chose by itself came too late to change the page.
     """
-    by_arguments = (model.architecture if model else None) == "GptOssForCausalLM"
+    architecture = (model.architecture if model else None) or ""
+    deepseek = architecture == "DeepseekV3ForCausalLM" and at_least(s.release, "0.5.3.post1")
+    by_arguments = deepseek or architecture == "GptOssForCausalLM"
     if not at_least(s.release, "0.5.5") and not by_arguments:
         backend = s.attention_backend
     if is_sparse_mla(model) and at_least(s.release, "0.5.3"):

@@ -14,11 +14,12 @@ from ullage.core.ledger import Entry
 from ullage.core.run import Phase
 from ullage.core.units import GIB, Band
 from ullage.engines.sglang.implied import NOT_MODELLED, bytes_per_token, fraction, modelled
-from ullage.engines.sglang.known import Known, add, known, less, over, times
+from ullage.engines.sglang.known import Known, add, known, less, loads_draft_first, over, times
 from ullage.engines.sglang.ledgers import ledgers
 from ullage.engines.sglang.pool import POOL, Pool, mm_reserved_bytes, size_pool
 from ullage.engines.sglang.settings import at_least
 from ullage.engines.sglang.slack import at_start, beside_the_pool, total_of
+from ullage.engines.sglang.weights import draft_weights
 
 #: graphs and tables are known roughly: only where they hardly fit at all is the start called unsure
 LEAST_CHANCE = 0.2
@@ -37,6 +38,12 @@ class Sized(Struct, frozen=True):
         """Slots of recurrent state are whole: a larger budget can leave a few tokens less."""
         ends = (self.middle.tokens, self.low.tokens, self.high.tokens)
         return Band(self.middle.tokens, min(ends), max(ends))
+
+    @property
+    def kv_bytes(self) -> Band:
+        """Bytes that the tokens take, the recurrent state not counted."""
+        ends = (self.middle.kv_bytes, self.low.kv_bytes, self.high.kv_bytes)
+        return Band(self.middle.kv_bytes, min(ends), max(ends))
 
 
 def budget(deployment: Deployment) -> Budget:
@@ -61,8 +68,10 @@ def budget(deployment: Deployment) -> Budget:
     middle = sized.middle if sized else None
     verdict, at, cause = _verdict(base, pool, tokens, sized, _left(base, f, entries))
     return Budget(
-        verdict=verdict, fails_at=at, cause=cause, formula=formula(base, f, pool), rule=f"{RULE}; {source}",
-        pool_bytes=pool, bytes_per_token=bytes_per_token(base), kv_tokens=tokens,
+        verdict=verdict, fails_at=at, cause=cause,
+        formula=formula(base, f, pool), rule=f"{RULE}; mem_fraction_static: {source}",
+        pool_bytes=pool, kv_bytes=sized.kv_bytes if sized else None, kv_tokens=tokens,
+        bytes_per_token=bytes_per_token(base),
         ledgers=ledgers(base, middle, entries, RULE), missing=missing, warnings=_warnings(base, middle),
         reserve=_reserve(base, f),
     )  # fmt: skip
@@ -124,7 +133,11 @@ def _tokens_by_log(base: Known, pool: Band) -> Band | None:
     """Tokens by the bytes that the log shows for one; recurrent state that it shows is not theirs."""
     size = bytes_per_token(base)
     state = [band for name in ("mamba_ssm_gib", "mamba_conv_gib") if (band := base.read(name)) is not None]
-    return over(less(pool, add(*state)) if state else pool, size) if size is not None else None
+    found = over(less(pool, add(*state)) if state else pool, size) if size is not None else None
+    limit = base.settings.max_total_tokens
+    if found is None or limit is None:
+        return found
+    return Band(min(found.value, limit), min(found.low, limit), min(found.high, limit))
 
 
 def free_slack(base: Known, pool: Pool) -> tuple[Entry, ...]:
@@ -132,7 +145,26 @@ def free_slack(base: Known, pool: Pool) -> tuple[Entry, ...]:
     if base.model is None:
         return ()
     context = base.read("context_len")
-    return beside_the_pool(base.model, base.settings, pool, int(context.value) if context else None)
+    entries = beside_the_pool(base.model, base.settings, pool, int(context.value) if context else None)
+    draft = late_draft(base)
+    return (draft, *entries) if draft is not None else entries
+
+
+def late_draft(base: Known) -> Entry | None:
+    """The draft's weights where they are loaded after the pool (..0.5.13): out of the slack. A draft that is not
+    known is taken to be a layer of the target."""
+    s, model = base.settings, base.model
+    if model is None or not s.speculative or s.speculative_algorithm == "NGRAM" or loads_draft_first(s):
+        return None
+    band = base.read("draft_weights_gib") or draft_weights(base.deployment)
+    source = base.source("draft_weights_gib") or "draft's tensors by the sharding rules"
+    if band is None and base.free is not None and base.total is not None and model.num_layers:
+        layer = less(base.total, base.free).value / model.num_layers
+        band, source = Band(layer, 0.3 * layer, 3 * layer + GIB), "a draft as large as one layer"
+    if band is None or band.value <= 0:
+        return None
+    value, low, high = round(band.value), round(band.low), round(band.high)
+    return Entry("kv_pool", "draft weights", value, low, high, "estimated", source)
 
 
 def slack_bytes(base: Known, f: Band) -> Band | None:

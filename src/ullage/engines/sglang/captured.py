@@ -173,7 +173,7 @@ def _piecewise(s: Settings, model: Model | None) -> bool:
         drafts or s.dp_attention or s.torch_compile or s.piecewise_blocked or s.disaggregation_mode != "null"
     )
     architecture = model.architecture if model else None
-    able = architecture not in _NOT_PIECEWISE or (architecture in _DSA and at_least(s.release, "0.5.14"))
+    able = architecture not in _NOT_PIECEWISE or (architecture in _DSA and at_least(s.release, "0.5.13"))
     return not blocked and s.moe_a2a_backend == "none" and able
 
 
@@ -187,7 +187,8 @@ def _breakable(s: Settings, model: Model | None) -> bool:
         return True  # piecewise instead of breakable graphs (0.5.16, 0.5.17), breakable ones later
     mla = bool(model and model.is_mla)
     if not at_least(s.release, "0.5.17"):
-        return not mla and not s.dp_attention and s.moe_a2a_backend == "none" and not s.lora
+        prefill_only = s.disaggregation_mode == "prefill" and not at_least(s.release, "0.5.16")
+        return not (mla or s.dp_attention or s.lora or prefill_only) and s.moe_a2a_backend == "none"
     if not at_least(s.release, "0.5.18"):
         dense = mla and not is_sparse_mla(model)
         return not dense and architecture != "NemotronHForCausalLM" and s.moe_a2a_backend in _A2A
@@ -202,11 +203,11 @@ _A2A = ("none", "deepep", "megamoe", "flashinfer")
 
 def switched_off(s: Settings, model: Model | None) -> bool:
     """Prefill graphs that count for the default fraction but are not captured in the end: DeepSeek on
-    trtllm_mla (..0.5.13 by its MoE runner, 0.5.15.. by rule), and servers that only decode."""
+    trtllm_mla (..0.5.12 by its MoE runner, 0.5.15.. by rule), and servers that only decode."""
     deepseek = bool(model and model.architecture and model.architecture.startswith("DeepseekV3"))
-    off = deepseek and s.attention_backend == "trtllm_mla" and not _is_0514(s)
-    return off or s.disaggregation_mode == "decode"
+    off = deepseek and s.attention_backend == "trtllm_mla" and not _between(s)
+    return off or (s.disaggregation_mode == "decode" and at_least(s.release, "0.5.16"))
 
 
-def _is_0514(s: Settings) -> bool:
-    return at_least(s.release, "0.5.14") and not at_least(s.release, "0.5.15")
+def _between(s: Settings) -> bool:
+    return at_least(s.release, "0.5.13") and not at_least(s.release, "0.5.15")

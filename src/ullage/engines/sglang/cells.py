@@ -149,7 +149,7 @@ def cell_size(model: Model, s: Settings) -> Cells:
         cell = cell // 2 + _fp4_scales(layer, s, layers, size)
     if kv_dtype(s, model) == "mxfp8":
         cell += layer_elements(layer, s) * layers // 32
-    extra = _double_charge(model, s, size)
+    extra = _windows_charge(model, s, size, row)
     return Cells(cell + index * layers + extra, cell + index * layers)
 
 
@@ -160,9 +160,11 @@ def _fp4_scales(layer: Layer, s: Settings, layers: int, size: int) -> int:
     return heads_per_rank(layer, s) * layer.head_dim * layers * 2 * size // 16
 
 
-def _double_charge(model: Model, s: Settings, size: int) -> int:
-    """MiMo-V2 in 0.5.7..0.5.8: the sliding layers are charged once more (sglang 0.5.8, kv cache mixin)."""
+def _windows_charge(model: Model, s: Settings, size: int, full: float) -> float:
+    """MiMo-V2 before 0.5.9: its sliding layers by their own heads, beside its full ones in 0.5.7; in 0.5.8
+    beside all layers as if they were full, which counts them twice (sglang 0.5.7 and 0.5.8, kv cache mixin)."""
     if model.architecture != "MiMoV2FlashForCausalLM" or at_least(s.release, "0.5.9"):
         return 0
     sliding = [layer for layer in model.layers if layer.kind in WINDOWED]
-    return sum(layer_elements(layer, s) for layer in sliding) * size
+    own = sum(layer_elements(layer, s) for layer in sliding) * size
+    return own if at_least(s.release, "0.5.8") else own - full * len(sliding)

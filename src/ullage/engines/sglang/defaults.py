@@ -158,6 +158,7 @@ def resolved(given: Settings, model: Model | None, host: Host) -> Settings:
     s = _graph_sizes(s, model, host.gpu_mib, mla, given.max_running_requests)
     if s.mem_fraction_static is None and host.gpu_mib is not None:
         s = replace(s, mem_fraction_static=for_vision(FRACTION.at(s.release)(s, host.gpu_mib, mla), model, s))
+    s = _dp_of_sparse(s, model)
     if not (chunk_given and _from_log(given)):
         s = replace(s, chunked_prefill_size=chunk_per_group(s))
     if s.dp_attention and s.prefill_graph_sizes:
@@ -171,6 +172,13 @@ def _sparse_of_053(s: Settings, model: Model | None) -> Settings:
     if not is_sparse_mla(model) or not at_least(s.release, "0.5.3") or at_least(s.release, "0.5.3.post1"):
         return s
     return replace(s, dp_attention=True, dp=s.tp, mem_fraction_static=0.8)
+
+
+def _dp_of_sparse(s: Settings, model: Model | None) -> Settings:
+    """0.5.3.post1..0.5.5: sparse MLA turns DP attention on for every rank, once the fraction is settled."""
+    if not is_sparse_mla(model) or not at_least(s.release, "0.5.3.post1") or at_least(s.release, "0.5.6"):
+        return s
+    return replace(s, dp_attention=True, dp=s.tp)
 
 
 def _from_log(given: Settings) -> bool:

@@ -12,6 +12,7 @@ from ullage.engines.sglang.implied import fraction
 from ullage.engines.sglang.known import Known, known
 from ullage.engines.sglang.pool import budget_for, mm_reserved_bytes
 from ullage.engines.sglang.room import Room, by_rules, default_fraction, observed
+from ullage.engines.sglang.vision import for_vision
 
 FLAG = "--mem-fraction-static"
 #: a pool of fewer tokens takes no request at all (tp_worker: "Memory pool size is too small")
@@ -27,8 +28,8 @@ _NARROW = 0.03
 def interval(run: Run | None, deployment: Deployment) -> Interval:
     """Values of ``--mem-fraction-static`` that work; None where a side is not known.
 
-    At or below ``low`` no pool is left: 1 - (free - reserved - the least pool) / total. Above ``high`` what must
-    fit beside the pool, by its low estimate, does not: 1 - least / total. ``recommended`` is prudent.
+    At or below ``low`` no pool is left: 1 - (free - reserved - the least pool) / total. Above ``high`` the low
+    estimate of what must fit beside the pool does not: 1 - least / total. ``recommended`` is prudent.
     """
     base = known(deployment)
     if base.total is None or base.free is None or base.total.low < MIB or base.free.low > base.total.high:
@@ -40,7 +41,7 @@ def interval(run: Run | None, deployment: Deployment) -> Interval:
     high = floor(min(0.99, 1 - room.least / base.total.value) * 1000) / 1000
     low, high = _as_seen(run, base, low, high)
     high, because, wanted = _below_failure(run, base, high, room.because)
-    best = recommended(low, high, min(wanted, _prudent(base, room)))
+    best = recommended(low, high, min(wanted, _kept(run, base, room, _prudent(base, room, low))))
     return Interval(FLAG, low, high, best, low_because, because)
 
 
@@ -65,18 +66,31 @@ def _as_seen(run: Run | None, base: Known, low: float, high: float) -> tuple[flo
     return low, max(high, min(0.99, f.value)) if ready and not out_of_memory_later(run) else high
 
 
-def _prudent(base: Known, room: Room) -> float:
+def _prudent(base: Known, room: Room, low: float) -> float:
     """A fraction with room to spare: the engine's own default for this card, not below what leaves the high
-    estimate free, nor above what leaves the likely one."""
+    estimate free, nor above what leaves the likely one. The default of a multimodal model is lower by a factor
+    that may leave no pool: then the one before it."""
     assert base.total is not None
     total = base.total.value
     careful, likely = 1 - room.most / total, 1 - room.likely(total) / total
-    own = default_fraction(base)
+    plain = default_fraction(base)
+    lowered = for_vision(plain, base.model, base.settings) if plain is not None else None
+    own = lowered if lowered is not None and lowered > low + 2 * _NARROW else plain
     return max(careful, min(likely, own if own is not None else (careful + likely) / 2))
 
 
+def _kept(run: Run | None, base: Known, room: Room, prudent: float) -> float:
+    """``prudent``, or the fraction of a launch that became ready with it and has room to spare."""
+    f, _ = fraction(base)
+    serves = run is not None and (run.ready is not None or run.reached == "serving")
+    if run is None or not serves or f is None or base.total is None or out_of_memory_later(run):
+        return prudent
+    spare = f.value <= 1 - room.likely(base.total.value) / base.total.value
+    return max(prudent, f.value) if spare else prudent
+
+
 def recommended(low: float, high: float, wanted: float) -> float | None:
-    """``wanted`` where it lies inside with a pool worth having; else well inside; None if the interval is empty."""
+    """``wanted`` where it lies inside with a pool worth having; else well inside; None where nothing is."""
     if low >= high:
         return None
     value = round(min(wanted, high), 2)

@@ -16,6 +16,7 @@ from ullage.core.model import Model
 from ullage.core.units import GIB, MIB, Band
 from ullage.engines.sglang.defaults import Host, resolved
 from ullage.engines.sglang.settings import Settings, at_least, of_launch
+from ullage.engines.sglang.weights import draft_weights
 from ullage.engines.sglang.weights import weights as weights_by_tensor
 from ullage.engines.sglang.weights_by_shape import weights_by_shape
 
@@ -161,9 +162,13 @@ def _free(base: Known, total: Band | None) -> tuple[Band | None, str]:
     if share is not None and total is not None:
         left = times(total, Band(1 - share.value, 1 - share.high, 1 - share.low))
         return left, base.source("minimum_viable")
-    estimate = weights_by_tensor(base.deployment) or weights_by_shape(base.model, base.settings)
+    deployment = replace(base.deployment, model=base.model)
+    estimate = weights_by_tensor(deployment) or weights_by_shape(base.model, base.settings)
     if estimate is None or total is None:
         return None, ""
+    draft = draft_weights(deployment) if loads_draft_first(base.settings) else None
+    if draft is not None:
+        estimate = add(estimate, draft)
     return less(total, estimate), "checkpoint bytes by the sharding rules, estimated"
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from ullage.core.deployment import Reading
 from ullage.core.ledger import Entry, Ledger
 from ullage.core.run import PHASES, Phase
@@ -91,16 +93,20 @@ def _all(entries: Iterable[Entry | None]) -> list[Entry]:
 
 def _weights(base: Known, readings: Readings, total: float) -> Entry | None:
     printed = observed(readings, "weights", "weights", "weights_gib")
-    after = readings.get("free_after_weights_gib")
-    if printed is not None or after is None:
-        return printed or _weights_by_rule(base, total)
-    before = readings.get("free_before_weights_gib")
-    whole = before.value.band.scaled(GIB) if before is not None else Band(total, total, total)
+    before, after = readings.get("free_before_weights_gib"), readings.get("free_after_weights_gib")
+    if printed is not None:
+        return replace(printed, source=_lines(before, readings["weights_gib"]))
+    if after is None:
+        return _weights_by_rule(base, total)
+    whole = before.value.band.scaled(GIB) if before is not None else base.total or Band(total, total, total)
     used = less(whole, after.value.band.scaled(GIB))
     if used.high < 0:
         return None  # another process freed memory meanwhile
     low, high, source = round(used.low), round(used.high), _lines(before, after)
-    return Entry("weights", "weights", round(used.value), low, high, "observed", source)
+    known = before is not None or high - low < 64 * MIB
+    return Entry(
+        "weights", "weights", round(used.value), low, high, "observed" if known else "estimated", source
+    )
 
 
 def _lines(*readings: Reading | None) -> str:
@@ -156,7 +162,12 @@ def _rest(
 
 
 def _by_rule(
-    base: Known, readings: Readings, pool: Pool | None, beside: tuple[Entry, ...], rule: str, reached: set[Phase]
+    base: Known,
+    readings: Readings,
+    pool: Pool | None,
+    beside: tuple[Entry, ...],
+    rule: str,
+    reached: set[Phase],
 ) -> list[Entry]:
     """The pool and what stands beside it by the rules, for stages that the log does not show."""
     if pool is None or pool.tokens <= 0:
@@ -169,6 +180,8 @@ def _by_rule(
     shown = {"graph_capture"} & reached or ({"graph_capture"} if _past_graphs(readings) else set())
     for entry in beside:
         if entry.name == "draft KV, not budgeted" and _draft_printed(readings):
+            continue
+        if entry.name == "draft weights" and "draft_weights_gib" in readings:
             continue
         before_graphs = entry.stage == "kv_pool" and not _past_pool(readings, entry.name)
         graphs = entry.stage == "graph_capture" and not shown

@@ -1,7 +1,7 @@
 """The room that must stay beside the KV pool: until the server answers, and while it serves.
 
-What a launch was seen to take until it was up beats the rules. What a full prefill chunk takes is never printed:
-it stays an estimate from the model's shapes up to the engine's own 1.5 MiB a token (sglang 0.5.9 server_args).
+What a launch was seen to take until it was up beats the rules. What a full prefill chunk takes is never
+printed: it stays an estimate, from the model's shapes up to 1.5 MiB a token (sglang 0.5.9 server_args).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WORDS = {
 
 
 class Room(Struct, frozen=True):
-    """Bytes beside the pool: ``start`` until the server answers, ``serving`` for a full prefill chunk on top."""
+    """Bytes beside the pool: ``start`` until the server answers, ``serving`` on top, for a full prefill."""
 
     start: Band
     serving: Band
@@ -67,14 +67,18 @@ def observed(run: Run | None, base: Known) -> Room | None:
         return None  # more was free in the end than the rule leaves: the fraction is not what it seems
     lines = base.source("free_at_ready_gib", "free_after_graphs_gib")
     serving = _serving(base, share.value)
-    more = f", and a full prefill chunk takes at least {serving.low / GIB:.1f} GiB more" if serving.low > 0.05 * GIB else ""
+    more = (
+        f", and a full prefill chunk takes at least {serving.low / GIB:.1f} GiB more"
+        if serving.low > 0.05 * GIB
+        else ""
+    )
     text = f"beside its pool this launch took {taken / GIB:.2f} GiB until it was up ({lines}){more}"
     return Room(Band(taken, taken, taken), serving, text)
 
 
 def by_rules(base: Known, low: float) -> Room | None:
-    """By the terms of section slack and what the libraries take at their first use. The request table depends on
-    the pool, and so on the fraction: worked out at the smallest useful one."""
+    """By the terms of slack, and what the libraries take at their first use. The request table depends on the
+    pool, and so on the fraction: worked out at the smallest useful one."""
     pool = pool_at(base, max(low + 0.02, base.settings.mem_fraction_static or 0))
     if pool is None or base.total is None:
         return None
@@ -82,7 +86,9 @@ def by_rules(base: Known, low: float) -> Room | None:
     least, value, most = total_of(at_start(entries))
     start = add(Band(value, least, most), libraries(base.settings.tp * base.settings.pp))
     serving = _served(entries)
-    names = [_WORDS.get(e.name, e.name) for e in sorted(entries, key=lambda e: -e.low) if e.low > 0.05 * GIB][:4]
+    names = [_WORDS.get(e.name, e.name) for e in sorted(entries, key=lambda e: -e.low) if e.low > 0.05 * GIB][
+        :4
+    ]
     need = f"{(start.low + serving.low) / GIB:.1f} to {(start.high + serving.high) / GIB:.0f} GiB, estimated"
     listed = f" ({', '.join(names)})" if names else ""
     return Room(start, serving, f"what must fit beside the pool{listed}: {need}")

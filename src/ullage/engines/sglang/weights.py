@@ -9,157 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from msgspec import Struct
 from msgspec.structs import replace
-from packaging.version import Version
 
 from ullage.core.deployment import Deployment
 from ullage.core.errors import InputError
-from ullage.core.launch import Launch
 from ullage.core.model import Model, TensorGroup
 from ullage.core.units import GIB, Band
-from ullage.core.versions import Rules
 from ullage.engines.runtime.adapters import lora_bytes
 from ullage.engines.runtime.loading import converted, doubt, rope_bytes
 from ullage.engines.runtime.mxfp4 import Kernel, padded
-from ullage.engines.runtime.shards import VISION, Cuts, Stage, parts, repacked, stages
-from ullage.engines.sglang.settings import at_least, of_launch
-
-PP_SPLIT: Rules[[int, int], list[int]] = Rules("layers of a pipeline stage")
-#: all-to-all back ends that make ep = tp and keep shared experts whole (server_args.py, _handle_a2a_moe)
-_A2A = ("deepep", "mooncake", "mori", "flashinfer", "ascend_fuseep", "nixl")
-#: towers of which only the attention is cut (models/kimi_k25.py, kimi_vl_moonvit.py)
-_MOONVIT = ("kimi_k25", "kimi_vl")
-
-
-@PP_SPLIT.since("≤0.4.0", source="sglang 0.4.6.post5, distributed/utils.py, get_pp_indices")
-def rest_to_last(num_layers: int, pp: int) -> list[int]:
-    """The last stage takes the remainder: 61 on 3 is 20, 20, 21, and 62 is 20, 20, 22."""
-    each = num_layers // pp
-    return [each] * (pp - 1) + [num_layers - each * (pp - 1)]
-
-
-@PP_SPLIT.since("0.5.6", source="sglang 0.5.9, distributed/utils.py, get_pp_indices")
-def one_more_to_last(num_layers: int, pp: int) -> list[int]:
-    """The last stages take one more each: 62 on 3 is 20, 21, 21."""
-    each, rest = divmod(num_layers, pp)
-    return [each + (index >= pp - rest) for index in range(pp)]
-
-
-class Layout(Struct, frozen=True):
-    """The settings of a launch that decide what a rank holds. ``ep`` is the resolved one."""
-
-    release: Version | None = None
-    tp: int = 1
-    pp: int = 1
-    ep: int = 1
-    attn_tp: int = 1
-    dp_attention: bool = False
-    a2a: str = "none"
-    moe_dense_tp: int | None = None
-    dp_lm_head: bool = False
-    dp_encoder: bool = False
-    redundant_experts: int = 0
-    moe_runner: str = "auto"
-    partition: tuple[int, ...] = ()
-    capability: tuple[int, int] | None = None
-    online: str | None = None
-    dtype: str | None = None
-    language_only: bool = False
-
-
-def layout(deployment: Deployment) -> Layout:
-    """What ``deployment`` says of the way weights are spread."""
-    launch, s = deployment.launch, of_launch(deployment.launch)
-    gpu = deployment.machine.gpu if deployment.machine else None
-    dense = _count(launch, "moe_dense_tp_size")
-    return Layout(
-        release=launch.release, tp=s.tp, pp=s.pp, ep=_ep(launch, s.tp, s.moe_a2a_backend), attn_tp=s.attn_tp,
-        dp_attention=s.dp_attention, a2a=s.moe_a2a_backend, moe_dense_tp=dense,
-        dp_lm_head=launch.flag("enable_dp_lm_head"), dp_encoder=launch.flag("mm_enable_dp_encoder"),
-        redundant_experts=_count(launch, "ep_num_redundant_experts") or 0,
-        moe_runner=launch.text("moe_runner_backend") or "auto",
-        partition=_partition(launch.env.get("SGLANG_PP_LAYER_PARTITION")),
-        capability=gpu.capability if gpu else None, online=launch.text("quantization"),
-        dtype=launch.text("dtype"),
-        language_only=s.language_only,
-    )  # fmt: skip
-
-
-def _ep(launch: Launch, tp: int, a2a: str) -> int:
-    """An all-to-all back end, and the older --enable-ep-moe, spread the experts over all ranks."""
-    if a2a in _A2A or launch.flag("enable_ep_moe") or launch.flag("enable_flashinfer_moe_ep"):
-        return tp
-    given = _count(launch, "ep_size") or _count(launch, "expert_parallel_size") or 1
-    return given if 1 <= given <= tp else 1
-
-
-def _count(launch: Launch, name: str) -> int | None:
-    """A whole number of the launch; None where it is none, negative or absurd."""
-    value = launch.number(name)
-    return int(value) if value is not None and 0 <= value <= 1 << 16 else None
-
-
-def _partition(text: str | None) -> tuple[int, ...]:
-    words = (text or "").split(",")[:256]
-    return tuple(int(word) for word in words) if words and all(w.strip().isdecimal() for w in words) else ()
-
-
-def stages_of(num_layers: int, at: Layout) -> list[Stage]:
-    """The pipeline stages; SGLANG_PP_LAYER_PARTITION where it adds up."""
-    pp = min(max(1, at.pp), max(1, num_layers))
-    if len(at.partition) == pp and sum(at.partition) == num_layers:
-        return stages(at.partition)
-    return stages(PP_SPLIT.at(at.release)(num_layers, pp))
-
-
-def cuts_of(model: Model, at: Layout) -> Cuts:
-    """How many ranks share each part.
-
-    DP attention: attention over tp / dp ranks; the embedding whole before 0.5.8, over the same ranks since; the
-    head over all of them unless --enable-dp-lm-head, and whole before 0.4.4.
-    """
-    attention = at.attn_tp if at.dp_attention else at.tp
-    dense = at.moe_dense_tp if at.dp_attention and at.moe_dense_tp else at.tp
-    shared = 1 if at.a2a in _A2A or _fp4_allgather(at) else at.tp
-    ways = {
-        "attention": attention, "linear attention": attention, "norms": attention, "mlp": dense,
-        "shared experts": shared, "head": _head_ways(at, attention),
-        "embedding": _embedding_ways(at, attention),
-        **{part: _tower_ways(model, part, at) for part in VISION},
-    }  # fmt: skip
-    return Cuts(
-        ways, default=at.tp, kv_heads=_kv_heads(model), expert_ranks=at.ep, expert_ways=max(1, at.tp // at.ep),
-        redundant=at.redundant_experts,
-    )  # fmt: skip
-
-
-def _fp4_allgather(at: Layout) -> bool:
-    return at.dp_attention and at.moe_runner == "flashinfer_cutlass" and at.a2a == "none"
-
-
-def _head_ways(at: Layout, attention: int) -> int:
-    if not at.dp_attention:
-        return at.tp
-    if not at_least(at.release, "0.4.4"):
-        return 1
-    return attention if at.dp_lm_head else at.tp
-
-
-def _embedding_ways(at: Layout, attention: int) -> int:
-    if not at.dp_attention:
-        return at.tp
-    return attention if at_least(at.release, "0.5.8") else 1
-
-
-def _tower_ways(model: Model, part: str, at: Layout) -> int:
-    if at.dp_encoder:
-        return 1
-    return 1 if model.model_type in _MOONVIT and part != "vision attention" else at.tp
-
-
-def _kv_heads(model: Model) -> int:
-    return max((layer.kv_heads for layer in model.layers if layer.kind != "mla"), default=0) or model.num_heads
+from ullage.engines.runtime.shards import VISION, Cuts, Stage, parts, repacked
+from ullage.engines.sglang.layout import Layout, count, cuts_of, layout, stages_of
+from ullage.engines.sglang.settings import of_launch
 
 
 def rank_bytes(groups: Sequence[TensorGroup], model: Model, at: Layout, stage: Stage) -> list[tuple[str, int]]:
@@ -169,7 +30,7 @@ def rank_bytes(groups: Sequence[TensorGroup], model: Model, at: Layout, stage: S
     heads / attn_tp x (nope + v) x kv_lora_rank x 2 B a layer (models/deepseek_v2.py, post_load_weights).
     """
     cuts = cuts_of(model, at)
-    kept = [g for g in groups if not (at.language_only and g.part in VISION)]
+    kept = _on_gpu(groups, at)
     kernel = _mxfp4_kernel(model, at)
 
     def change(group: TensorGroup) -> int | None:
@@ -183,6 +44,25 @@ def rank_bytes(groups: Sequence[TensorGroup], model: Model, at: Layout, stage: S
     if copies:
         found["absorbed MLA copies"] = copies
     return sorted(found.items(), key=lambda item: -item[1])
+
+
+def _on_gpu(groups: Sequence[TensorGroup], at: Layout) -> list[TensorGroup]:
+    """What is on the GPU: no tower with --language-only; with KTransformers the routed experts are on the host,
+    but --kt-num-gpu-experts of each layer."""
+    kept = [g for g in groups if not (at.language_only and g.part in VISION)]
+    if at.gpu_experts is None:
+        return kept
+    return [
+        _fewer(g, at.gpu_experts) if g.part == "experts" else g
+        for g in kept
+        if at.gpu_experts or g.part != "experts"
+    ]
+
+
+def _fewer(group: TensorGroup, count: int) -> TensorGroup:
+    if group.stacked:
+        return replace(group, shape=(min(count, group.shape[0]), *group.shape[1:]))
+    return replace(group, experts=min(count, group.experts))
 
 
 def absorbed_bytes(groups: Sequence[TensorGroup], cuts: Cuts, stage: Stage) -> int:
@@ -318,8 +198,8 @@ def lora_pool(deployment: Deployment) -> Band | None:
     if model is None or not (launch.flag("enable_lora") or launch.get("lora_paths")):
         return None
     at = layout(deployment)
-    slots = _count(launch, "max_loras_per_batch") or 8
-    rank = _count(launch, "max_lora_rank")
+    slots = count(launch, "max_loras_per_batch") or 8
+    rank = count(launch, "max_lora_rank")
     stage = max(stages_of(model.num_layers, at), key=lambda stage: stage.num_layers)
     each = lora_bytes(groups_of(model), cuts_of(model, at), stage, min(slots, 4096), 1)
     value, low, high = (rank, rank // 2, rank) if rank else (16, 4, 64)

@@ -48,6 +48,8 @@ def has_split_pool(model: Model, s: Settings) -> bool:
     since = _SPLIT.get(model.architecture or "")
     if not windows or since is None or s.hybrid_swa_off or not at_least(s.release, since):
         return False
+    if s.speculative and model.architecture == "GptOssForCausalLM" and not at_least(s.release, "0.5.9"):
+        return False
     on_sm100 = s.attention_backend == "trtllm_mha" and model.architecture == "GptOssForCausalLM"
     return not (on_sm100 and not at_least(s.release, "0.5.10"))
 

@@ -4,35 +4,53 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 from packaging.version import Version
 
 from ullage.core.launch import Arg, Launch, Value
+from ullage.core.problem import Problem
 from ullage.core.tables import load
 from ullage.core.versions import parse_release
 from ullage.engines.runtime.command import Command, read
-from ullage.engines.runtime.flags import FlagRow, Flags, FlagTable, is_flag
-from ullage.engines.vllm.printed import keywords, mapping, scalar
+from ullage.engines.runtime.config_file import Files, expanded
+from ullage.engines.runtime.flags import FlagRow, Flags, FlagTable, Use, is_flag
+from ullage.engines.runtime.problems import Judge
+from ullage.engines.vllm.printed import keywords
+from ullage.engines.vllm.values import closed, merged, nested, value_of, wrong
 
 _MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server", "vllm.entrypoints.cli.main")
 _FILES = re.compile(r"(?:^|/)vllm/entrypoints/(?:openai/)?api_server\.py$")
 _IMAGE = re.compile(r"^(?:[\w.-]+(?::\d+)?/)*[\w.-]*vllm[\w.-]*(?:/[\w.-]*)?(?::[\w.+-]+)?(?:@sha256:\w+)?$")
 _CONTAINERS = ("docker", "podman", "nerdctl", "apptainer", "singularity")
 _OFFLINE = re.compile(r"\b(?:Async)?(?:LLM|LLMEngine|EngineArgs|AsyncEngineArgs)\((?P<arguments>.*)", re.DOTALL)
-_HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
-_DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_BINARY = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 #: releases in which ``-O3`` is a level of its own, not compilation_config
 _LEVELS_SINCE = Version("0.12.0")
-MAX_DEPTH = 12
+#: releases in which ``--disable-x`` switches ``--enable-x`` off, and the other way round (EnableDisableAction)
+_OPPOSITES_SINCE = Version("0.33.0")
+#: flags of SGLang that people carry over, and what vLLM calls them
+_ELSEWHERE = {
+    "--mem-fraction-static": "--gpu-memory-utilization", "--context-length": "--max-model-len",
+    "--max-running-requests": "--max-num-seqs", "--chunked-prefill-size": "--max-num-batched-tokens",
+    "--disable-cuda-graph": "--enforce-eager", "--tp-size": "--tensor-parallel-size",
+    "--tp": "--tensor-parallel-size", "--dp-size": "--data-parallel-size", "--page-size": "--block-size",
+    "--model-path": "--model", "--tokenizer-path": "--tokenizer", "--ep-size": "--enable-expert-parallel",
+    "--disable-radix-cache": "--no-enable-prefix-caching", "--mem-fraction": "--gpu-memory-utilization",
+    "--json-model-override-args": "--hf-overrides", "--cuda-graph-max-bs": "--max-cudagraph-capture-size",
+}  # fmt: skip
+
+
+def _table() -> FlagTable:
+    table: FlagTable = load("ullage.engines.vllm", "flags.toml", FlagTable)
+    return table
 
 
 @cache
 def flags(release: Version | None) -> Flags:
     """The flags of a release; None: the newest."""
-    return Flags(load("ullage.engines.vllm", "flags.toml", FlagTable).flag, release)
+    return Flags(_table().flag, release)
 
 
 def owns_command(argv: Sequence[str]) -> bool:
@@ -66,15 +84,18 @@ def _image_at(argv: Sequence[str]) -> int | None:
     return None
 
 
-def parse(text: str, version: str | None) -> Launch:
-    """The launch behind a command as pasted, or behind ``LLM(model=..)``. Raises CommandError where the quoting
-    is broken; of another program's command only the flags are read."""
+def parse(text: str, version: str | None, files: Files | None = None) -> Launch:
+    """The launch behind a command as pasted, or behind ``LLM(model=..)``; its release is read from the image's
+    tag or a ``pip install`` in front where none is given. ``files`` opens the file of ``--config``.
+
+    Raises CommandError where the quoting is broken, InputError for a configuration file that the engine would
+    refuse; of another program's command only the flags are read.
+    """
     command = read(text, lambda words: owns_command(list(words)))
-    tagged = parse_release(command.image or _image(command.words))
-    version = version or (str(tagged) if tagged else None)
+    version = version or _release(command)
     args, unknown = _python(command), list[str]()
     if not args:
-        args, unknown = _read(list(_arguments(command)), parse_release(version))
+        args, unknown = _read(_arguments(command, parse_release(version), files), parse_release(version))
     model = args["model"].value if "model" in args else None
     return Launch(
         engine="vllm", version=version, version_source="command" if version else None,
@@ -83,13 +104,37 @@ def parse(text: str, version: str | None) -> Launch:
     )  # fmt: skip
 
 
+def problems(launch: Launch | str, version: str | None = None, files: Files | None = None) -> list[Problem]:
+    """What is wrong with the flags of a launch, or of a command as pasted, in the order of the command.
+
+    Raises CommandError and InputError where the command cannot be read at all.
+    """
+    text = launch if isinstance(launch, str) else launch.command
+    if text is None:
+        return []
+    command = read(text, lambda words: owns_command(list(words)))
+    version = version or (None if isinstance(launch, str) else launch.version) or _release(command)
+    if _python(command):
+        return []
+    release = parse_release(version)
+    uses = list(_uses(_arguments(command, release, files), release))
+    model = next((use for use in uses if not use.spelling), None)
+    return list(Judge("vLLM", _table(), version, wrong, _ELSEWHERE).judge(u for u in uses if u is not model))
+
+
+def _release(command: Command) -> str | None:
+    image = _image(command.words)
+    return (Command(image=image, pinned=command.pinned) if image else command).release("vllm")
+
+
 def _image(words: Sequence[str]) -> str | None:
     at = _image_at(words)
     return words[at] if at is not None else None
 
 
-def _arguments(command: Command) -> Iterator[str]:
-    """The server's own arguments; of another program what follows its first flag."""
+def _arguments(command: Command, release: Version | None, files: Files | None) -> list[str]:
+    """The server's own arguments, those of its configuration file in front; of another program what follows its
+    first flag. A model in front of the flags wins over the file's."""
     words = list(command.words)
     start, at = _program_end(words), _image_at(words)
     if start is None and at is not None:
@@ -97,7 +142,34 @@ def _arguments(command: Command) -> Iterator[str]:
         start = at + 2 if words[at + 1 : at + 2] == ["serve"] else at + 1
     if start is None:
         start = next((i for i, word in enumerate(words) if word.startswith("--")), len(words))
-    return iter(words[start:])
+    own = words[start:]
+    model = own[:1] if own and not is_flag(own[0]) else []
+
+    def configured(data: Mapping[str, Any]) -> list[str]:
+        return list(_configured({k: v for k, v in data.items() if not (model and k == "model")}, release))
+
+    return model + expanded(own[len(model) :], files, configured)
+
+
+def _configured(data: Mapping[str, Any], release: Version | None) -> Iterator[str]:
+    """The words that FlexibleArgumentParser makes of a file: booleans are flags since 0.6.4 (False: nothing;
+    since 0.28.0 "--no-.."), lists several words since 0.10.2, objects JSON since 0.16.0; before, all is text."""
+
+    def since(first: str) -> bool:
+        return release is None or release >= Version(first)
+
+    for key, value in data.items():
+        row, _ = flags(release).find("--" + key.replace("_", "-"))
+        valued = row is not None and row.type == "optional-bool"
+        if isinstance(value, bool) and since("0.6.4") and not valued:
+            off = since("0.28.0") and row is not None and row.type == "switch"
+            yield from [f"--{key}"] if value else [f"--no-{key}"] if off else []
+        elif isinstance(value, list) and since("0.10.2"):
+            yield from [f"--{key}", *map(str, value)] if value else []
+        elif isinstance(value, dict) and since("0.16.0"):
+            yield from (f"--{key}", json.dumps(value))
+        else:
+            yield from (f"--{key}", str(value))
 
 
 def _python(command: Command) -> dict[str, Arg]:
@@ -109,31 +181,44 @@ def _python(command: Command) -> dict[str, Arg]:
     return {name: Arg(value, "given", f"{name}={value!r}") for name, value in values.items()}  # type: ignore[arg-type]
 
 
-def _read(argv: list[str], release: Version | None) -> tuple[dict[str, Arg], list[str]]:
-    """Settings by name, and what this release does not know."""
-    known, args, unknown = flags(release), {}, []
-    at = 0
-    while at < len(argv):
-        word = argv[at]
+def _uses(argv: Sequence[str], release: Version | None) -> Iterator[Use]:
+    """The flags of a command line with their values, as FlexibleArgumentParser takes them apart."""
+    known, words, at = flags(release), list(argv), 0
+    while at < len(words):
+        word = words[at]
         at += 1
         if word == "--":
             continue
         if not is_flag(word):
+            yield Use("", values=(word,))
+            continue
+        name, equals, inline = _spelled(word, release)
+        row, here, off = _row(known, name, release)
+        if row is None:
+            past = at if equals else _past(words, at)
+            yield Use(name, values=(inline,) if equals else tuple(words[at:past]), inline=bool(equals))
+            at = past
+            continue
+        values, at = ([inline], at) if equals else _values(words, at, row, dotted="." in name)
+        yield Use(name, row, here, off, tuple(values), bool(equals))
+
+
+def _read(argv: Sequence[str], release: Version | None) -> tuple[dict[str, Arg], list[str]]:
+    """Settings by name, and what this release does not know."""
+    args: dict[str, Arg] = {}
+    unknown: list[str] = []
+    for use in _uses(argv, release):
+        if not use.spelling:
+            [word] = use.values
             if "model" not in args and not word.startswith("("):
                 args["model"] = Arg(word, "given", word)
             else:
                 unknown.append(word)
-            continue
-        name, equals, inline = _spelled(word, release)
-        row, here, off = _row(known, name)
-        if row is None:
-            unknown.append(word)
-            at = _past(argv, at) if not equals else at
-            continue
-        if not here:
-            unknown.append(name)
-        values, at = ([inline], at) if equals else _values(argv, at, row, dotted="." in name)
-        _set(args, row, name, values, off=off, release=release)
+        elif use.row is None:
+            unknown.append(use.spelling)
+        else:
+            unknown += [] if use.here else [use.spelling]
+            _set(args, use.row, use.spelling, list(use.values), off=use.off, release=release)
     return args, unknown
 
 
@@ -150,15 +235,20 @@ def _spelled(word: str, release: Version | None) -> tuple[str, str, str]:
     return name, equals, value
 
 
-def _row(known: Flags, name: str) -> tuple[FlagRow | None, bool, bool]:
-    """The row of a spelling, whether this release has it, and whether it switches off."""
+def _row(known: Flags, name: str, release: Version | None) -> tuple[FlagRow | None, bool, bool]:
+    """The row of a spelling, whether this release has it, and whether it switches off. Where the release is not
+    known, a flag of any release is one."""
     head = name.partition(".")[0]
     row, here = known.find(head)
     if row is not None:
-        return row, here, False
-    if head.startswith("--no-"):
-        row, here = known.find("--" + head.removeprefix("--no-"))
-        return row, here and row is not None and row.type in ("switch", "optional-bool"), True
+        return row, here or release is None, False
+    for prefix, positive in (("--no-", "--"), ("--disable-", "--enable-"), ("--enable-", "--disable-")):
+        if not head.startswith(prefix):
+            continue
+        row, here = known.find(positive + head.removeprefix(prefix))
+        opposite = positive != "--" and release is not None and release < _OPPOSITES_SINCE
+        if row is not None and row.type in ("switch", "optional-bool") and not opposite:
+            return row, here or release is None, True
     return None, False, False
 
 
@@ -178,18 +268,9 @@ def _values(argv: list[str], at: int, row: FlagRow, *, dotted: bool) -> tuple[li
     if row.type.startswith("list-") and not dotted:
         return following, at + len(following)
     if following and following[0][:1] in "{[":
-        taken = _closed(following)  # JSON whose quotes the shell has eaten comes in pieces
+        taken = closed(following)  # JSON whose quotes the shell has eaten comes in pieces
         return [" ".join(following[:taken])], at + taken
     return following[:1], at + len(following[:1])
-
-
-def _closed(words: list[str]) -> int:
-    depth = 0
-    for i, word in enumerate(words):
-        depth += sum(word.count(c) for c in "{[") - sum(word.count(c) for c in "}]")
-        if depth <= 0:
-            return i + 1
-    return 1
 
 
 def _set(
@@ -199,96 +280,10 @@ def _set(
     source = " ".join([name, *values])
     if keys:
         before = args[row.setting].value if row.setting in args else None
-        nested = _nested(keys, values[0] if values else "")
-        args[row.setting] = Arg(_merged(before if isinstance(before, dict) else {}, nested), "given", source)
+        added = nested(keys, values[0] if values else "")
+        args[row.setting] = Arg(merged(before if isinstance(before, dict) else {}, added), "given", source)
         return
-    args[row.setting] = Arg(_value(row, values, off=off), "given", source)
-
-
-def _nested(keys: list[str], text: str) -> dict[str, object]:
-    """``--x.a.b v`` as {"a": {"b": v}}; ``--x.a+ v,w`` as a list."""
-    value = _json(text)
-    if keys[-1].endswith("+"):
-        keys, value = [*keys[:-1], keys[-1][:-1]], list(text.split(","))
-    elif isinstance(value, str):
-        value = human_int(value) or value
-    for key in reversed(keys[:MAX_DEPTH]):
-        value = {key: value}
-    return value if isinstance(value, dict) else {}
-
-
-def _merged(before: dict[str, object], added: dict[str, object]) -> dict[str, object]:
-    merged = dict(before)
-    for key, value in added.items():
-        old = merged.get(key)
-        if isinstance(old, dict) and isinstance(value, dict):
-            merged[key] = _merged(old, value)
-        elif isinstance(old, list) and isinstance(value, list):
-            merged[key] = [*old, *value]
-        else:
-            merged[key] = value
-    return merged
-
-
-def _value(row: FlagRow, values: list[str], *, off: bool) -> Value:
-    """The value of a flag, of the row's type; text that is none of that type stays text."""
-    kind = row.type
-    if kind in ("flag", "switch", "optional-bool", "unflag"):
-        said = values[0].lower() not in ("false", "0") if values else True
-        return said != (off or kind == "unflag")
-    if kind.startswith("list-"):
-        one = kind.removeprefix("list-")
-        found = [_scalar(one, value) for value in values]
-        return (
-            found[0]
-            if row.name == "served_model_name" and len(found) == 1 and row.type == "str"
-            else list(found)
-        )
-    text = values[0] if values else ""
-    if kind == "json":
-        return _json(text)  # type: ignore[return-value]
-    return _scalar(kind, text)
-
-
-def _scalar(kind: str, text: str) -> str | int | float:
-    if kind in ("int", "size"):
-        if kind == "size" and text.strip().lower() == "auto":
-            return -1
-        number = human_int(text) if kind == "size" else None
-        value = scalar(text.strip()) if number is None else number
-        return value if isinstance(value, int) and not isinstance(value, bool) else text
-    if kind == "float":
-        value = scalar(text.strip())
-        return float(value) if isinstance(value, int | float) else text
-    return text
-
-
-def human_int(text: str) -> int | None:
-    """``32k`` = 32000, ``32K`` = 32768, ``25.6k`` = 25600; decimals only with the small letters.
-
-    vllm 0.8.3 to 0.33.0, human_readable_int. None where ``text`` has no such form.
-    """
-    found = _HUMAN.fullmatch(text.strip())
-    if found is None:
-        return None
-    number, suffix = found.groups()
-    if suffix in _DECIMAL:
-        return int(float(number) * _DECIMAL[suffix])
-    return int(number) * _BINARY[suffix] if number.isdigit() else None
-
-
-def _json(text: str) -> object:
-    """JSON, or what is left of it when the shell has eaten its quotes; else the text."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        pass
-    if text.lstrip()[:1] == "{":
-        return mapping(text) or text
-    if re.fullmatch(r"\w+=\d+(?:,\w+=\d+)*", text):
-        return {name: int(count) for name, _, count in (pair.partition("=") for pair in text.split(","))}
-    word = scalar(text.strip())
-    return word if isinstance(word, int | float | bool) else text
+    args[row.setting] = Arg(value_of(row, values, off=off), "given", source)
 
 
 def defaults(release: Version | None) -> dict[str, Value]:

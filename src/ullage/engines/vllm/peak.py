@@ -89,10 +89,31 @@ def either_runner(
 
 
 def transformer_bytes(model: Model, s: Settings, elem: float) -> float:
-    """Bytes of activations of one batch in the widest layer."""
-    wide = max(model.intermediate_size, model.moe_intermediate_size * max(1, model.experts_per_token))
-    dense = s.max_num_batched_tokens * (3 * wide / s.cache.tp + 3 * model.hidden_size) * elem
-    return dense + mla_profile_bytes(model, s)
+    """Bytes of activations of one batch in the widest layer: three times hidden, and the MLP's or the experts'."""
+    tokens, tp = s.max_num_batched_tokens, s.cache.tp
+    dense = 0 if model.num_experts and not model.is_mla else 3 * model.intermediate_size / tp
+    wide = 3 * model.hidden_size + max(dense, expert_elements(model, tp))
+    return tokens * wide * elem + mla_profile_bytes(model, s) + indexer_bytes(model, s)
+
+
+def expert_elements(model: Model, tp: int) -> float:
+    """Elements that the fused experts need for a token: top-k x (max(2 I / tp, hidden) + I / tp).
+
+    Two workspaces, the first of which holds gate and up and then the output (vllm 0.9 on, fused_moe.py).
+    """
+    if not model.num_experts:
+        return 0.0
+    inner = (model.moe_intermediate_size or model.intermediate_size) / tp
+    return max(1, model.experts_per_token) * (max(2 * inner, model.hidden_size) + inner)
+
+
+def indexer_bytes(model: Model, s: Settings) -> float:
+    """Bytes that a sparse-attention indexer reserves in the profile: 40 x max_model_len keys of 132 bytes, from
+    0.18.0 on VLLM_SPARSE_INDEXER_MAX_LOGITS_MB (512) MiB of logits (v1/attention/backends/mla/indexer.py)."""
+    if not any(layer.index_dim for layer in model.layers):
+        return 0.0
+    logits = 512 * MIB if since(s.release, "0.18.0") else 0
+    return (s.max_model_len or model.max_context or 0) * 40 * 132.0 + logits
 
 
 def mla_profile_bytes(model: Model, s: Settings) -> float:
@@ -130,7 +151,8 @@ def non_torch(s: Settings, nvlink: bool | None = None) -> Band:
         if s.cache.pp > 1:
             low, value, high = 0.02, 0.1, 1.0
     elif nvlink is False:
-        low, value, high = 0.1, (0.5 if rehearsed else 0.3), 1.6
+        low, value, high = 0.1, (1.0 if rehearsed else 0.3), (2.4 if rehearsed else 1.6)
+        value = 0.6 if s.release is None else value
     else:
         low, value, high = (0.3, 2.1 if nvlink else 1.2, 2.4) if rehearsed else (0.05, 0.6, 2.4)
     if s.release is not None and not since(s.release, "0.7.0"):

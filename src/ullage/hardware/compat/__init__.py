@@ -4,8 +4,8 @@
     software.toml     CUDA toolkits with the driver they need, torch wheels with the architectures they hold
     engines/*/compat.toml, variables.toml   the same for one engine; asked behind that engine's door
 
-A row is a component, architectures and releases, a result (works, fails, ignored, unknown) and its source; without
-a source it is not a row. Adding knowledge is adding a row: see the head of components.toml.
+A row is a component, architectures and releases, a result (works, fails, ignored, costs, unknown) and its
+source; without a source it is not a row. Adding knowledge is adding a row: see the head of components.toml.
 """
 
 from __future__ import annotations

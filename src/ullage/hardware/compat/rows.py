@@ -15,7 +15,7 @@ from ullage.core.launch import Value
 from ullage.core.run import Phase
 from ullage.core.tables import load
 from ullage.core.versions import Span
-from ullage.hardware.compat.subject import Subject, is_pattern, matches
+from ullage.hardware.compat.subject import Subject, between_releases, is_pattern, matches
 
 Result = Literal["works", "fails", "ignored", "costs", "unknown"]
 #: "a|b" -> values: one of these settings has one of these values; "*" stands for any value but None and False
@@ -23,12 +23,13 @@ When = dict[str, list[str | int | bool]]
 
 
 class Component(Struct, frozen=True, forbid_unknown_fields=True):
-    """A kernel, backend or mechanism. ``when`` says which launches use it; ``instead`` what to do without it."""
+    """A kernel, backend or mechanism. ``when``: the launches that use it; ``instead``: what to do without."""
 
     id: str
     name: str
     when: When = {}
     instead: str = ""
+    quiet: bool = False
     cause: str | None = None
     phase: Phase | None = None
 
@@ -58,6 +59,11 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def span(self) -> Span:
         return Span(self.since or None, self.until)
+
+    @property
+    def always(self) -> bool:
+        """True if it holds in every release that is known."""
+        return self.until is None and (not self.since or self.since.startswith("≤"))
 
     @property
     def name(self) -> str:
@@ -125,12 +131,14 @@ def hazards(rows: Table, asked: Subject) -> list[Hazard]:
     """What the rows say of a launch: the first that holds of each id."""
     found: dict[str, Hazard] = {}
     for row in rows.rows:
-        if row.result != "works" and row.name not in found and holds(row, rows, asked):
-            found[row.name] = _hazard(row, rows.components[row.component], asked)
+        component = rows.components[row.component]
+        spoken = row.result != "works" and not component.quiet
+        if spoken and row.name not in found and holds(row, component, asked):
+            found[row.name] = _hazard(row, component, asked)
     return list(found.values())
 
 
-def holds(row: Row, rows: Table, asked: Subject) -> bool:
+def holds(row: Row, component: Component, asked: Subject) -> bool:
     """True if the launch uses the row's component, on such a GPU, in such a release."""
     if row.ranks_over and (asked.group is None or asked.group <= row.ranks_over):
         return False
@@ -139,7 +147,7 @@ def holds(row: Row, rows: Table, asked: Subject) -> bool:
     vendor = asked.gpu.vendor if asked.gpu else ""
     if not (row.span.holds(asked.release) and row.of_architecture(asked.capability, vendor)):
         return False
-    wanted = (*rows.components[row.component].when.items(), *row.when.items())
+    wanted = (*component.when.items(), *row.when.items())
     if not all(_has(asked, names, values) for names, values in wanted):
         return False
     return not any(_has(asked, names, values) for names, values in row.unless.items())
@@ -158,10 +166,16 @@ def _one(value: Value, values: list[str | int | bool]) -> bool:
     return any(plain == (one.lower() if isinstance(one, str) else one) for one in values)
 
 
+def _released(release: Version | None) -> bool:
+    """False for what is between releases, and for a release that nobody named, which is taken as the newest."""
+    return release is not None and not between_releases(release)
+
+
 def _hazard(row: Row, component: Component, asked: Subject) -> Hazard:
-    stops = row.stopping
+    certain = row.certain and (row.always or _released(asked.release))
+    stops = row.stopping and certain
     return Hazard(
-        row.name, " ".join(_sentences(row, component, asked)), row.source, certain=row.certain, stops=stops,
+        row.name, " ".join(_sentences(row, component, asked)), row.source, certain=certain, stops=stops,
         phase=(row.phase or component.phase or "init") if stops else None,
         cause=(row.cause or component.cause or "gpu-arch-unsupported") if stops else None,
         message=row.message,
@@ -176,18 +190,29 @@ def _sentences(row: Row, component: Component, asked: Subject) -> Iterator[str]:
     if row.text:
         yield row.text.format_map(words)
     else:
-        yield f"{component.name} does not run on {words['sm']} in {asked.engine}: it ends with “{row.message}”."
+        place = f" on {words['sm']}" if row.architectures else ""
+        yield f"{component.name}: {asked.engine} refuses this{place} with “{row.message.rstrip('.')}”."
     if component.instead:
         yield component.instead.format_map(words)
 
 
-def status(rows: Table, component: str, capability: tuple[int, int], release: Version | None) -> Known:
+def status(
+    rows: Table,
+    component: str,
+    capability: tuple[int, int],
+    release: Version | None,
+    *,
+    ranks: int = 1,
+    nvlink: bool | None = None,
+) -> Known:
     """What is known of ``component`` on an architecture in a release, for who builds a table of it.
 
     Of several rows the first that names the architecture counts; rows that depend on other settings do not.
     """
     for row in rows.rows:
-        if row.component == component and not row.when and not row.unless and row.architectures:
-            if row.span.holds(release) and row.of_architecture(capability, "nvidia"):
-                return Known(row.result, row)
+        if row.component != component or row.when or row.unless or not row.architectures:
+            continue
+        fabric = ranks > row.ranks_over and row.nvlink in (None, nvlink)
+        if fabric and row.span.holds(release) and row.of_architecture(capability, "nvidia"):
+            return Known(row.result, row)
     return Known("unknown")

@@ -61,6 +61,11 @@ class Subject(Struct, frozen=True):
         return f"SM{self.capability[0]}{self.capability[1]}" if self.capability else "this GPU"
 
 
+def between_releases(release: Version) -> bool:
+    """True for a build of a branch, a fork or a candidate: it may hold what the release of its number does not."""
+    return release.is_prerelease or release.local is not None
+
+
 def subject(
     launch: Launch,
     model: Model | None,

@@ -63,8 +63,8 @@ _OF_PHASE: dict[str, Place] = {
 
 
 class Oom(Struct, frozen=True):
-    """Bytes as the message prints them (None: not printed), the place, and whether the draft worker "
-    "was at work."""
+    """Bytes as the message prints them (None: not printed), the place, and whether the draft worker was at
+    work."""
 
     asked: int | None = None
     total: int | None = None
@@ -74,6 +74,11 @@ class Oom(Struct, frozen=True):
     idle: int | None = None
     place: Place = "unknown"
     draft: bool = False
+
+    @property
+    def lacking(self) -> int:
+        """Bytes by which the allocation missed; 0 where the message does not tell."""
+        return max(0, (self.asked or 0) - (self.free or 0)) if self.asked is not None else 0
 
     @property
     def story(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ullage.core.finding import Case, Change, Finding, How
 from ullage.engines.sglang.causes._oom import Oom, not_these, oom
-from ullage.engines.sglang.causes._terms import advice, checked, fraction, proof
+from ullage.engines.sglang.causes._terms import advice, lower_fraction, proof
 
 
 def in_service(case: Case) -> Oom | None:
@@ -27,15 +27,10 @@ def finding(
                     f"the message "
         "at pool sizing asks for.",
         evidence=proof(case, "free_at_ready_gib"), refuted=tuple(not_these(failure)),
-        fixes=(*fixes, *_lower(case)),
+        fixes=(*fixes, *_lower(case, failure)),
     )  # fmt: skip
 
 
-def _lower(case: Case) -> Iterator[Change]:
-    f = fraction(case)
-    if f is not None and f > 0.15:
-        yield checked(
-            case, {"mem_fraction_static": round(f - 0.05, 3)}, "leaves 0.05 of the card more for activations"
-        )
-    else:
-        yield advice("a lower mem_fraction_static leaves more for activations")
+def _lower(case: Case, failure: Oom) -> Iterator[Change]:
+    lower = list(lower_fraction(case, failure.lacking, 0.04, "what the pool gives up is free for activations"))
+    yield from lower or [advice("a lower mem_fraction_static leaves more for activations")]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from math import floor
 
 from msgspec import Struct
 from packaging.version import Version
@@ -26,6 +27,8 @@ _MINIMUM = re.compile(r"minimum viable = 1 - available/pre = (\d*\.?\d+)")
 _IN_FORCE = re.compile(r"mem[_-]fraction[_-]static=([01]?\.\d+|[01]\b)")
 #: speculation whose draft is charged to the budget from this release on
 DRAFT_CHARGED = Version("0.5.14")
+#: --cuda-graph-max-bs is --cuda-graph-max-bs-decode from this release on
+GRAPHS_RENAMED = Version("0.5.14")
 
 
 class Terms(Struct, frozen=True):
@@ -163,6 +166,15 @@ def advice(why: str, certainty: How = "likely", **change: Scalar) -> Change:
     return Change({f"--{k.replace('_', '-')}": v for k, v in change.items()}, why, None, certainty)
 
 
+def max_bs(case: Case, value: int, why: str, certainty: How = "likely", **change: Scalar) -> Change:
+    """Smaller decode graphs, by the flag's name in this release."""
+    release = case.deployment.launch.release
+    name = (
+        "cuda_graph_max_bs" if release is not None and release < GRAPHS_RENAMED else "cuda_graph_max_bs_decode"
+    )
+    return advice(why, certainty, **{name: value}, **change)
+
+
 def more_ranks(case: Case) -> Change:
     """More GPUs under each copy of the weights: the smallest doubling that the rule does not refuse."""
     ranks = case.deployment.launch.integer("tp_size") or 1
@@ -184,9 +196,28 @@ def better_fractions(case: Case, known: Terms) -> list[Change]:
     floor = max(share or 0.0, known.fraction or 0.0)
     above = [f for f in wanted if f > floor]
     return [
-        checked(case, {"mem_fraction_static": f}, "the pool is positive only above what the weights hold")
+        checked(
+            case,
+            {"mem_fraction_static": f},
+            "more than the weights hold, with room for the rest beside the pool",
+        )
         for f in above
     ]
+
+
+def lower_fraction(case: Case, lacking: float, least: float, why: str) -> Iterator[Change]:
+    """A fraction below the one in force: by ``least``, and by half as much again as the ``lacking`` bytes; the
+    interval's own recommendation where that is lower still. None where no pool would be left."""
+    f, interval, total = fraction(case), case.interval, terms(case).total or card_gib(case)
+    if f is None:
+        return
+    step = max(least, 1.5 * lacking / (total * GIB) if total else 0.0)
+    value = floor(round((f - step) * 100, 6)) / 100
+    best = interval.recommended if interval is not None else None
+    value = min(value, best) if best is not None else value
+    low = interval.low if interval is not None and interval.low is not None else terms(case).share
+    if value > max(low if low is not None else 0.0, 0.05):
+        yield checked(case, {"mem_fraction_static": value}, why)
 
 
 def proof(case: Case, *names: str) -> tuple[Evidence, ...]:

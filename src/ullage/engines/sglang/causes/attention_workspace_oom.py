@@ -19,7 +19,7 @@ import re
 
 from ullage.core.finding import Case, Change, Finding, How
 from ullage.engines.sglang.causes._oom import not_these, oom
-from ullage.engines.sglang.causes._terms import advice, checked, fraction, proof, speculates
+from ullage.engines.sglang.causes._terms import advice, lower_fraction, proof, speculates
 
 #: FlashInfer's own allocator, inside the workspace it was given (flashinfer allocator.h)
 _TOO_SMALL = re.compile(r"Buffer overflow when allocating memory for|Error in function 'aligned_alloc'")
@@ -38,18 +38,13 @@ def test(case: Case) -> Finding | None:
         certainty = "likely"
     else:
         return None
-    f = fraction(case)
-    lower = (
-        (checked(case, {"mem_fraction_static": round(f - 0.03, 3)}, "leaves room for workspace and tables"),)
-        if f is not None and f > 0.1
-        else ()
-    )
+    lower = lower_fraction(case, failure.lacking, 0.03, "leaves room for workspace and tables")
     return Finding(
         cause="attention-workspace-oom", certainty=certainty, weight=32,
         summary="After the KV pool too little was left for the attention backend's workspace and the "
                 "request tables.",
         explanation=f"{failure.story}Workspace and tables are not part of the pool's budget; they need "
-                    f"room outside "
+                    "room outside "
         "mem_fraction_static.",
         evidence=proof(case, "free_after_kv_pool_gib"), refuted=tuple(not_these(failure)),
         fixes=(*lower, advice("smaller tables", max_running_requests=64),

@@ -63,25 +63,40 @@ def _dies_at_pool(case: Case) -> bool:
 def _summary(known: Terms) -> str:
     if known.share is None:
         return "mem_fraction_static is smaller than the share of the weights; no KV pool is left."
-    held = f"The weights hold {100 * known.share:.1f} % of the memory that was free before them"
+    held = f"The weights alone hold {100 * known.share:.1f} % of the GPU memory that was free before them"
     if known.fraction is None:
         return f"{held}, more than mem_fraction_static allows; no KV pool is left."
-    pool = f": the pool would be {known.formula}" if known.formula else ""
-    return f"{held}; mem_fraction_static {known.fraction:g} leaves no KV pool{pool}."
+    if known.fraction > known.share + 0.0005:
+        return f"{held}; SGLang refused mem_fraction_static {known.fraction:g} for want of a KV pool."
+    return (
+        f"{held}; mem_fraction_static {known.fraction:g} lets weights and KV pool together take only "
+        f"{100 * known.fraction:g} %, so no KV pool is left."
+    )
 
 
 def _explanation(known: Terms) -> str:
-    parts = ["SGLang's rule: pool = free_after_weights - total x (1 - mem_fraction_static)."]
-    if known.formula:
-        parts.append(f"Here: {known.formula}.")
+    parts = [
+        "The pool is what is free after the weights, less the part of the GPU that SGLang keeps for the rest"
+    ]
+    if known.total is not None and known.free is not None and known.fraction is not None:
+        reserve = known.total * (1 - known.fraction)
+        short = "more than the" if reserve >= known.free else "which leaves too little of the"
+        parts.append(
+            f"(graphs, activations): total x (1 - mem_fraction_static) = {reserve:.2f} GiB at "
+            f"{known.fraction:g}, {short} {known.free:.2f} GiB that are free: {known.formula}."
+        )
+    else:
+        parts.append("(graphs, activations): total x (1 - mem_fraction_static).")
     if known.share is not None:
         parts.append(f"No fraction up to {known.share:.3f} can start, whatever NCCL or the graphs take.")
     if known.total is not None and known.fraction is not None and known.fraction > 0.05:
         lower = Terms(known.total, known.free, known.fraction - 0.05)
         if lower.pool is not None:
-            parts.append(f"Lowering it makes it worse: {lower.formula}.")
-    parts.append("The message is right to say increase; it does not say by how much, nor that too high a value")
-    return " ".join(parts) + " fails later, in graph capture or the first long prefill."
+            parts.append(f"Lowering the fraction makes it worse: {lower.formula}.")
+    parts.append(
+        "The message is right to say increase; too high a value fails later, in graph capture or a prefill."
+    )
+    return " ".join(parts)
 
 
 def _fixes(case: Case, known: Terms) -> Iterator[Change]:

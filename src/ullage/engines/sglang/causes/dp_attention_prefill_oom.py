@@ -27,10 +27,12 @@ def test(case: Case) -> Finding | None:
     )
     if failure is None or not attention or failure.place in ("logits", "vision", "workspace"):
         return None
-    chunk = launch.integer("chunked_prefill_size")
+    chunk, dp = launch.integer("chunked_prefill_size"), launch.integer("dp_size")
+    times = f" ({dp} times here)" if dp and dp > 1 else ""
     return finding(
         case, failure, "dp-attention-prefill-oom", 36,
         "With DP attention one rank holds all heads of its prefill, and its activations did not fit.",
-        "DP attention divides requests, not heads: the buffers of one prefill are tp / (tp / dp) times larger.",
+        "DP attention divides requests, not heads: for the attention of one prefill a rank needs buffers "
+        f"dp_size times as large{times}.",
         fixes=(advice("fewer tokens in a step", chunked_prefill_size=max(512, (chunk or 8192) // 2)),),
     )  # fmt: skip

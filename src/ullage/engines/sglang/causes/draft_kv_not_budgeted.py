@@ -26,7 +26,7 @@ from ullage.engines.sglang.causes._terms import (
     checked,
     count,
     draft_begun,
-    fraction,
+    lower_fraction,
     proof,
     speculates,
 )
@@ -50,29 +50,25 @@ def test(case: Case) -> Finding | None:
         + _rule(case)
         + "A larger fraction makes it worse.",
         evidence=proof(case, "free_after_kv_pool_gib", "kv_tokens"),
-        refuted=tuple(not_these(failure)), fixes=tuple(_fixes(case)),
+        refuted=tuple(not_these(failure)), fixes=tuple(_fixes(case, failure)),
     )  # fmt: skip
 
 
 def _of_draft(case: Case, failure: Oom) -> bool:
-    """True if the draft worker was at work before graphs: by its frames, or because the target's pool "
-    "stands."""
+    """True if the draft worker was at work before graphs: by its frames, or since the target's pool stands."""
     if failure.place == "graphs" or case.phase in ("graph_capture", "serving", "warmup"):
         return False
     pools = len(case.run.figures("free_after_kv_pool_gib")) > 1
     return failure.draft or (speculates(case) and draft_begun(case)) or (pools and speculates(case))
 
 
-def _fixes(case: Case) -> Iterator[Change]:
-    f, tokens = fraction(case), count(case, "kv_tokens")
+def _fixes(case: Case, failure: Oom) -> Iterator[Change]:
+    tokens = count(case, "kv_tokens")
     if tokens:
         yield checked(
             case, {"max_total_tokens": tokens // 2}, "caps the target's and the draft's pool together"
         )
-    if f is not None and f > 0.15:
-        yield checked(
-            case, {"mem_fraction_static": round(f - 0.1, 3)}, "leaves room for the draft outside the pool"
-        )
+    yield from lower_fraction(case, failure.lacking, 0.1, "leaves room for the draft outside the pool")
     yield advice("a release from 0.5.14 on counts the draft's weights and KV in the budget", "possible")
 
 

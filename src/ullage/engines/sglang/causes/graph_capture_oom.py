@@ -21,8 +21,9 @@ from collections.abc import Iterator
 
 from ullage.core.finding import Case, Change, Finding
 from ullage.engines.sglang.causes._oom import Oom, not_these, oom, size
-from ullage.engines.sglang.causes._terms import advice, checked, fraction, proof, smallest
+from ullage.engines.sglang.causes._terms import advice, lower_fraction, max_bs, proof, smallest
 from ullage.engines.sglang.causes.stuck_between_two_fractions import stuck
+from ullage.engines.sglang.known import known
 
 
 def test(case: Case) -> Finding | None:
@@ -48,17 +49,15 @@ def _in_capture(case: Case, failure: Oom) -> bool:
 
 
 def _fixes(case: Case, failure: Oom) -> Iterator[Change]:
-    f = fraction(case)
-    if f is not None and f > 0.1:
-        yield checked(
-            case, {"mem_fraction_static": round(f - 0.05, 3)},
-            "what the pool gives up is free for the graphs", note="the pool shrinks by 0.05 of the card",
-        )  # fmt: skip
-    most = case.deployment.launch.integer("cuda_graph_max_bs") or 160
-    yield advice("smaller and fewer graphs", cuda_graph_max_bs=max(1, most // 4))
-    yield advice(
-        "the graph tables grow with request slots and context length", "possible", max_running_requests=64
-    )
+    yield from lower_fraction(case, failure.lacking, 0.04, "what the pool gives up is free for the graphs")
+    settings = known(case.deployment).settings
+    most = settings.cuda_graph_max_bs or max(settings.cuda_graph_bs, default=160)
+    if most > 1:
+        yield max_bs(case, max(1, most // 4), f"fewer and smaller graphs than up to batch {most}")
+    if (settings.max_running_requests or 1024) > 64:
+        yield advice(
+            "the graph tables grow with request slots and context length", "possible", max_running_requests=64
+        )
     if failure.idle is not None and failure.asked is not None and failure.idle > failure.asked:
         yield Change(
             {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},

@@ -29,17 +29,27 @@ def test(case: Case) -> Finding | None:
         case, failure, "logits-activation-oom", 36,
         "The logits of one step did not fit: rows x vocabulary x 4 bytes, beside the pool.",
         ("Logits are not part of the pool's budget. " + _rows(case, failure)).strip(), certainty="certain",
-        fixes=(advice("fewer rows in a step", max_running_requests=1024),),
+        fixes=(advice("fewer rows in a step", max_running_requests=_fewer(case, failure)),),
     )  # fmt: skip
 
 
-def _rows(case: Case, failure: Oom) -> str:
+def _fewer(case: Case, failure: Oom) -> int:
+    """Half of the rows that the failed allocation was for, or of the requests that are allowed."""
+    allowed = case.deployment.launch.integer("max_running_requests") or 512
+    return max(1, min(_asked_rows(case, failure) or allowed, allowed) // 2)
+
+
+def _asked_rows(case: Case, failure: Oom) -> int:
     model = case.deployment.model
     vocabulary = model.vocab_size if model is not None else 0
-    if failure.asked is None or not vocabulary:
+    return failure.asked // (vocabulary * 4) if failure.asked is not None and vocabulary else 0
+
+
+def _rows(case: Case, failure: Oom) -> str:
+    rows, model = _asked_rows(case, failure), case.deployment.model
+    if not rows or model is None:
         return ""
-    ranks = case.deployment.launch.integer("tp_size") or 1
-    rows = failure.asked // (vocabulary * 4)
+    vocabulary, ranks = model.vocab_size, case.deployment.launch.integer("tp_size") or 1
     return f"{failure.asked:,} bytes are {rows:,} rows of {vocabulary:,} x 4 bytes" + (
         f" (or {rows * ranks:,} of one rank's part)." if ranks > 1 else "."
     )

@@ -22,6 +22,8 @@ from ullage.engines.sglang.causes._terms import (
     advice,
     charges_draft,
     fraction,
+    max_bs,
+    more_ranks,
     no_room,
     proof,
     speculates,
@@ -61,25 +63,23 @@ def test(case: Case) -> Finding | None:
     draft = speculates(case) and not charges_draft(case)
     return Finding(
         cause="stuck-between-two-fractions", certainty="likely", weight=46,
-        summary="No mem_fraction_static works for this launch: a lower one leaves no pool, a higher one "
-                "no room "
+        summary=("No" if interval is not None and interval.empty else "Most likely no")
+        + " mem_fraction_static works for this launch: a lower one leaves no pool, a higher one no room "
         "for what lies outside it.",
         explanation=f"The fraction must lie {low}; and {high}. "
         + ("This release does not count the draft model's weights and KV in the budget, so they too must fit "
            "outside it. " if draft else "")
-        + "Both messages are right about their own side; another setting has to open the gap.",
+        + "The two messages, to increase and to decrease it, are each right about their own side; "
+        "another setting has to open the gap.",
         evidence=proof(case, "free_before_weights_gib", "free_after_weights_gib"),
         fixes=tuple(_fixes(case)),
     )  # fmt: skip
 
 
 def _fixes(case: Case) -> list[Change]:
-    ranks = case.deployment.launch.integer("tp_size") or 1
     fixes = [
-        advice("half the weights on each GPU", tp_size=2 * ranks),
-        advice(
-            "fewer graphs and smaller tables outside the budget", cuda_graph_max_bs=4, max_running_requests=16
-        ),
+        more_ranks(case),
+        max_bs(case, 4, "fewer graphs and smaller tables outside the budget", max_running_requests=16),
         advice("smaller activations of a prefill", "possible", chunked_prefill_size=2048),
     ]
     if speculates(case):

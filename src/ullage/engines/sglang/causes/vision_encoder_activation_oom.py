@@ -29,6 +29,20 @@ def test(case: Case) -> Finding | None:
         "The encoder works on all patches of a request at once, outside the pool's budget and outside "
         "chunked prefill.",
         certainty="certain",
-        fixes=(advice("a fused encoder attention needs no patches x patches "
-                      "matrix", mm_attention_backend="fa3"),),
+        fixes=(
+            advice(
+                "a fused encoder attention needs no patches x patches matrix", mm_attention_backend=_fused(case)
+            ),
+            advice("fewer images or pixels per request (--limit-mm-data-per-request, --mm-process-config)"),
+        ),
     )  # fmt: skip
+
+
+def _fused(case: Case) -> str:
+    """FlashAttention 3 runs on SM80 to SM90 only; Triton's encoder attention everywhere."""
+    gpu = case.deployment.machine.gpu if case.deployment.machine else None
+    return (
+        "fa3"
+        if gpu is not None and gpu.capability is not None and gpu.capability[0] in (8, 9)
+        else "triton_attn"
+    )

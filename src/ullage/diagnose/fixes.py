@@ -1,0 +1,67 @@
+"""The changes of a diagnosis made ready to show: once each, known to this release, planned where a rule can."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from ullage.core.deployment import Budget, Deployment
+from ullage.core.errors import CommandError
+from ullage.core.finding import Change
+from ullage.engines.base import Engine
+from ullage.engines.runtime.changes import Scalar, check
+
+#: settings, beside the fraction, that the pool depends on
+_OF_POOL = frozenset({"max_total_tokens", "tp_size", "tensor_parallel_size", "max_model_len"})
+#: flags of the container, not of the engine
+_CONTAINER = frozenset({"--ipc", "--shm-size", "--gpus"})
+
+
+def ready(
+    engine: Engine, deployment: Deployment, budget: Budget, changes: Iterable[Change]
+) -> tuple[Change, ...]:
+    """``changes`` without repetitions, and without flags that the release lacks unless no other is left."""
+    once = list(_once(changes))
+    known = [change for change in once if _known(engine, deployment, change)]
+    return tuple(_planned(engine, deployment, budget, change) for change in known or once)
+
+
+def _once(changes: Iterable[Change]) -> Iterator[Change]:
+    seen: set[str] = set()
+    for change in changes:
+        key = repr(sorted(change.change.items())) if change.change else change.why
+        if key not in seen:
+            seen.add(key)
+            yield change
+
+
+def _known(engine: Engine, deployment: Deployment, change: Change) -> bool:
+    """False if the release, where it is known, lacks a flag of the change."""
+    flags = {name: value for name, value in change.change.items() if name.startswith("--")}
+    if not flags or flags.keys() & _CONTAINER or deployment.launch.release is None:
+        return True
+    words = [
+        word for name, value in flags.items() for word in ([name] if value is True else [name, str(value)])
+    ]
+    try:
+        launch = engine.parse(f"{engine.name} serve model {shlex.join(words)}", deployment.launch.version)
+    except CommandError:
+        return True  # a placeholder for the value: the flag itself is not in doubt
+    return not launch.unknown
+
+
+def _planned(engine: Engine, deployment: Deployment, budget: Budget, change: Change) -> Change:
+    """The change with what the engine's rule says of it, where it has none yet and the pool depends on it."""
+    settings: dict[str, Scalar] = {
+        name.lstrip("-").replace("-", "_"): value
+        for name, value in change.change.items()
+        if name.startswith("--")
+    }
+    covered = settings.keys() & (_OF_POOL | {engine.fraction})
+    if change.predicted is not None or not covered or len(settings) < len(change.change):
+        return change
+    if budget.pool_bytes is None or any("<" in str(value) for value in settings.values()):
+        return change
+    return replace(change, predicted=check(engine, deployment, settings, change.why).predicted)
