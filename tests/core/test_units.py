@@ -45,4 +45,7 @@ def test_not_a_size(text: str) -> None:
 
 
 def test_never_minus_zero() -> None:
-    assert gib_text(-1) == "0.00 GiB"
+    assert gib_text(0) == "0.00 GiB"
+    assert gib_text(-1 * MIB) == "-1.0 MiB"
+    assert gib_text(4 * MIB) == "4.0 MiB"
+    assert gib_text(0.07 * GIB) == "0.07 GiB"

@@ -101,7 +101,9 @@ def gib(num_bytes: float) -> float:
 
 
 def gib_text(num_bytes: float, decimals: int = 2) -> str:
-    """``num_bytes`` for people: GiB with ``decimals`` digits, never "-0.00"."""
+    """``num_bytes`` for people: GiB with ``decimals`` digits, never "-0.00"; below 0.01 GiB in MiB."""
+    if 0 < abs(num_bytes) < GIB / 100 and decimals <= 2:
+        return f"{num_bytes / MIB:.1f} MiB"
     value = round(num_bytes / GIB, decimals) + 0.0
     return f"{value:.{decimals}f} GiB"
 

@@ -24,7 +24,6 @@ def cautions(
     told = {refusal.text for refusal in refusals}
     yield from (Caution(hazard.id, hazard.text) for hazard in hazards if hazard.text not in told)
     yield from _pool(plan, longest)
-    yield from _ranks(plan, deployment)
     yield from _unknown(plan)
     yield from (Caution("engine", text) for text in plan.budget.warnings)
 
@@ -38,13 +37,6 @@ def _pool(plan: Plan, longest: int | None) -> Iterator[Caution]:
             f"it starts, but is of no use: the pool holds {tokens_text(tokens.value)} tokens,"
             f" not one request of {tokens_text(least)}",
         )
-
-
-def _ranks(plan: Plan, deployment: Deployment) -> Iterator[Caution]:
-    count = plan.machine.count if plan.machine else None
-    needed = ranks(deployment)
-    if count is not None and needed > count * max(1, deployment.launch.integer("nnodes") or 1):
-        yield Caution("gpus-too-few", f"the launch needs {needed} GPUs, --gpu names {count}")
 
 
 def ranks(deployment: Deployment) -> int:

@@ -20,8 +20,13 @@ from ullage.core.units import GIB, Measured, gib_text, tokens_text
 from ullage.engines.base import Engine, Refusal
 from ullage.hardware import gpus
 from ullage.models import load as models
-from ullage.plan.cautions import cautions
+from ullage.plan.cautions import cautions, ranks
+from ullage.plan.checked import checked
 from ullage.plan.suggest import changes
+
+
+#: fractions nearer to each other than this are one and the same to an estimate
+NARROW = 0.005
 
 
 class Asked(Struct, frozen=True):
@@ -48,7 +53,7 @@ class Judged(Struct, frozen=True):
 def plan(asked: Asked) -> Plan:
     """The plan of a launch command. Raises CommandError and InputError for what cannot be read at all."""
     engine = engine_of(asked.command)
-    launch = engine.parse(asked.command, asked.version)
+    launch = checked(engine.parse(asked.command, asked.version), engine.fraction)
     deployment = deployment_of(launch, asked)
     return of_deployment(engine, deployment, asked.contexts)
 
@@ -97,9 +102,12 @@ def _model(launch: Launch, folder: str | None) -> Model | None:
 def of_deployment(engine: Engine, deployment: Deployment, contexts: Sequence[int] = ()) -> Plan:
     """The plan of what is known; a pure function of its arguments."""
     budget = engine.budget(deployment)
-    interval = engine.interval(None, deployment)
+    interval = wide_enough(engine.interval(None, deployment))
     hazards = engine.warnings(deployment)
-    refusals = [*engine.refusals(deployment), *(stop for hazard in hazards if (stop := _stop(hazard)))]
+    refusals = [
+        *engine.refusals(deployment), *too_few_gpus(deployment),
+        *(stop for hazard in hazards if (stop := _stop(hazard))),
+    ]  # fmt: skip
     settings = engine.effective(deployment)
     judged = judge(budget, interval, refusals)
     length = settings.get("max_model_len") or settings.get("context_length")
@@ -117,6 +125,24 @@ def of_deployment(engine: Engine, deployment: Deployment, contexts: Sequence[int
     return replace(found, fixes=fixes, cautions=tuple(cautions(found, deployment, refusals, hazards, longest)))
 
 
+def wide_enough(interval: Interval | None) -> Interval | None:
+    """The interval, empty where it is narrower than the estimates of what stands beside the pool can tell."""
+    if interval is None or interval.low is None or interval.high is None:
+        return interval
+    if 0 < interval.high - interval.low < NARROW:
+        return replace(interval, high=interval.low, recommended=None)
+    return interval
+
+
+def too_few_gpus(deployment: Deployment) -> list[Refusal]:
+    """A launch of more ranks than --gpu and --nnodes name."""
+    count = deployment.machine.count if deployment.machine else None
+    needed, nodes = ranks(deployment), max(1, deployment.launch.integer("nnodes") or 1)
+    if count is None or needed <= count * nodes:
+        return []
+    return [Refusal("init", "not-enough-gpus", f"the launch needs {needed} GPUs, and {count * nodes} are named")]
+
+
 def _stop(hazard: Hazard) -> Refusal | None:
     """A hazard that surely stops the launch, as a refusal."""
     if not hazard.stops or not hazard.certain or hazard.cause is None:
@@ -131,7 +157,7 @@ def judge(budget: Budget, interval: Interval | None, refusals: Sequence[Refusal]
         return Judged("fails", first.text, first.phase, first.cause)
     if budget.verdict == "fails":
         cause = budget.cause
-        if cause in ("budget-below-weights", "graph-capture-oom") and interval is not None and interval.empty:
+        if cause in ("budget-below-weights", "graph-capture-oom") and interval and interval.empty:
             cause = "stuck-between-two-fractions"
         return Judged("fails", _why_it_fails(budget), budget.fails_at, cause)
     if budget.verdict == "starts":

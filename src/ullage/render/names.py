@@ -20,6 +20,8 @@ WORDS = {
     "kv_element_bytes": "one element of the KV cache",
     "kv_tokens": "tokens in the KV pool",
     "kv_gib": "KV pool",
+    "engine_core": "engine core (0: V0, 1: V1)",
+    "release_minor": "minor number of the release",
 }
 #: endings of names and the units they stand for
 _UNITS = (

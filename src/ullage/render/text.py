@@ -338,6 +338,8 @@ def _number(item: Inferred) -> str:
         return f"at least {item.value:,.10g}{of}"
     if abs(item.value) >= 1000:
         return f"{item.value:,.0f}{of} ({item.low:,.0f} to {item.high:,.0f})"
+    if not of and all(float(value).is_integer() for value in (item.value, item.low, item.high)):
+        return f"{item.value:.0f} ({item.low:.0f} to {item.high:.0f})"
     digits = 2 if of else 3
     low, high = (f"{value:.{digits if of else digits + 1}f}" for value in (item.low, item.high))
     return f"{item.value:.{digits}f}{of} ({low} to {high})"

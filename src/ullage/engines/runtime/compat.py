@@ -55,18 +55,22 @@ def ships(package: str) -> list[Ships]:
     ]
 
 
-def of_model(model: Model | None) -> dict[str, Value]:
+def of_model(launch: Launch, model: Model | None) -> dict[str, Value]:
     """ "@attention", "@weights", "@method", "@moe", "@known_model" of a model, as far as it is known."""
+    given = (launch.text("quantization") or "").lower().replace("modelopt_fp4", "nvfp4")
     if model is None:
-        return {}
+        return {"@weights": _stored(given)}
     mla = model.is_mla
     sparse = any(layer.kind == "mla" and layer.index_dim for layer in model.layers)
     words = (model.quantization or "").lower()
-    stored = next((word for word in _WORDS if word in words), "int4" if _INT4.search(words) else None)
     return {
-        "@known_model": True, "@attention": "dsa" if sparse else "mla" if mla else "gqa", "@weights": stored,
+        "@known_model": True, "@attention": "dsa" if sparse else "mla" if mla else "gqa", "@weights": _stored(words or given),
         "@method": _method(words), "@moe": model.num_experts > 0,
     }  # fmt: skip
+
+
+def _stored(words: str) -> str | None:
+    return next((word for word in _WORDS if word in words), "int4" if _INT4.search(words) else None)
 
 
 def _method(words: str) -> str | None:

@@ -11,8 +11,10 @@ from msgspec import Struct
 
 from ullage.core.deployment import Budget, Deployment, Verdict, likely
 from ullage.core.ledger import Entry
+from ullage.core.model import Model
 from ullage.core.run import Phase
 from ullage.core.units import GIB, Band
+from ullage.engines.sglang.cells import main_layer
 from ullage.engines.sglang.implied import NOT_MODELLED, bytes_per_token, fraction, modelled
 from ullage.engines.sglang.known import Known, add, known, less, loads_draft_first, over, times
 from ullage.engines.sglang.ledgers import ledgers
@@ -158,13 +160,21 @@ def late_draft(base: Known) -> Entry | None:
         return None
     band = base.read("draft_weights_gib") or draft_weights(base.deployment)
     source = base.source("draft_weights_gib") or "draft's tensors by the sharding rules"
-    if band is None and base.free is not None and base.total is not None and model.num_layers:
-        layer = less(base.total, base.free).value / model.num_layers
-        band, source = Band(layer, 0.3 * layer, 3 * layer + GIB), "a draft as large as one layer"
+    if band is None and model.hidden_size:
+        band, source = layer_in_16_bits(model, s.tp), "a draft of one layer like the target's, in 16 bits"
     if band is None or band.value <= 0:
         return None
     value, low, high = round(band.value), round(band.low), round(band.high)
     return Entry("kv_pool", "draft weights", value, low, high, "estimated", source)
+
+
+def layer_in_16_bits(model: Model, tp: int) -> Band:
+    """Bytes of an EAGLE head for ``model``: fusion, attention and MLP; at most an embedding and a head more."""
+    hidden, layer = model.hidden_size, main_layer(model)
+    heads = 2 * layer.kv_heads * layer.head_dim if layer is not None else hidden
+    inner = model.intermediate_size or 4 * hidden
+    value = 2.0 * hidden * (2 * hidden + 2 * hidden + heads + 3 * inner) / tp
+    return Band(value, 0.5 * value, 1.3 * value + 4.0 * model.vocab_size * hidden / tp)
 
 
 def slack_bytes(base: Known, f: Band) -> Band | None:

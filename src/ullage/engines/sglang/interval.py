@@ -29,7 +29,8 @@ def interval(run: Run | None, deployment: Deployment) -> Interval:
     """Values of ``--mem-fraction-static`` that work; None where a side is not known.
 
     At or below ``low`` no pool is left: 1 - (free - reserved - the least pool) / total. Above ``high`` the low
-    estimate of what must fit beside the pool does not: 1 - least / total. ``recommended`` is prudent.
+    estimate of what must fit beside the pool does not (without a run: the likely one): 1 - least / total.
+    ``recommended`` is prudent.
     """
     base = known(deployment)
     if base.total is None or base.free is None or base.total.low < MIB or base.free.low > base.total.high:
@@ -38,7 +39,9 @@ def interval(run: Run | None, deployment: Deployment) -> Interval:
     room = observed(run, base) or by_rules(base, low)
     if room is None:
         return Interval(FLAG, low=low, low_because=low_because)
-    high = floor(min(0.99, 1 - room.least / base.total.value) * 1000) / 1000
+    # a plan has nothing but estimates: what likely fits; a log's own figures: what surely does not
+    beside = room.least if run is not None else max(room.least, room.start.value + room.serving.low)
+    high = floor(min(0.99, 1 - beside / base.total.value) * 1000) / 1000
     low, high = _as_seen(run, base, low, high)
     high, because, wanted = _below_failure(run, base, high, room.because)
     best = recommended(low, high, min(wanted, _kept(run, base, room, _prudent(base, room, low))))

@@ -168,13 +168,22 @@ def decode_graphs(model: Model, s: Settings, pool: Pool) -> Entry | None:
     if not largest or not count:
         return None
     sets = 1 + (2 if draft_layers(s) else 0)
-    batch = largest * s.tokens_per_request * activation_bytes_per_token(model, s)
+    batch = largest * s.tokens_per_request * activation_bytes_per_token(model, s) + logits_bytes(model, s, largest)
     each = 45 * MIB if model.num_experts and s.tp > 1 else 14 * MIB
     value = sets * count * each + batch
     return estimated(
         "graph_capture", "decode graphs", 0.15 * value, value, 3 * value + 1.5 * GIB,
         "2..180 MiB a captured size in public logs",
     )  # fmt: skip
+
+
+def logits_bytes(model: Model, s: Settings, requests: int) -> float:
+    """Bytes of the largest batch's logits inside the graphs: 16 bits, and 32 where no buffer holds them (see
+    logits_buffer); of a draft with ``topk`` branches a request two copies in 32 bits more (softmax, top-k)."""
+    rows = requests * s.tokens_per_request
+    each = 2 if at_least(s.release, "0.4.10.post2") else 6
+    drafted = requests * (s.topk or 1) * 8 if draft_layers(s) else 0
+    return float(model.vocab_size * (rows * each + drafted))
 
 
 def prefill_graphs(model: Model, s: Settings) -> Entry | None:

@@ -54,14 +54,15 @@ class Vllm:
         return deployment.disagreements(run, hints)
 
     def budget(self, deployment: Deployment) -> Budget:
+        from ullage.engines.vllm import host
         from ullage.engines.vllm.verdict import budget
 
-        return budget(deployment)
+        return host.budget(deployment) if host.on_host(deployment) else budget(deployment)
 
     def infer(self, run: Run, deployment: Deployment) -> dict[str, Inferred]:
-        from ullage.engines.vllm import memory
+        from ullage.engines.vllm import host, memory
 
-        return memory.infer(run, deployment)
+        return {} if host.on_host(deployment) else memory.infer(run, deployment)
 
     def contradictions(self, run: Run, deployment: Deployment) -> list[str]:
         from ullage.engines.vllm import memory
@@ -69,9 +70,10 @@ class Vllm:
         return memory.contradictions(run, deployment)
 
     def interval(self, run: Run | None, deployment: Deployment) -> Interval | None:
+        from ullage.engines.vllm import host
         from ullage.engines.vllm.interval import interval
 
-        return interval(run, deployment)
+        return None if host.on_host(deployment) else interval(run, deployment)
 
     def effective(self, deployment: Deployment) -> dict[str, Arg]:
         from ullage.engines.vllm.effective import effective

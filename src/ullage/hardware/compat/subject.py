@@ -62,7 +62,7 @@ class Subject(Struct, frozen=True):
 
 
 def between_releases(release: Version) -> bool:
-    """True for a build of a branch, a fork or a candidate: it may hold what the release of its number does not."""
+    """True for a build of a branch, a fork or a candidate: it may hold what the release of its number lacks."""
     return release.is_prerelease or release.local is not None
 
 

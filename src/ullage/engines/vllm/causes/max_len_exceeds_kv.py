@@ -23,6 +23,7 @@ from collections.abc import Iterator
 
 from ullage.core.finding import Case, Change, Finding, Prediction, Refuted
 from ullage.core.units import GIB
+from ullage.engines.vllm import host
 from ullage.engines.vllm.causes._budget import Terms, fit, no_fit, terms
 from ullage.engines.vllm.causes._case import between, checked, figure, found, gib, starts
 
@@ -72,11 +73,15 @@ def _summary(case: Case, seen: dict[str, float]) -> str:
 
 
 def _explanation(case: Case, known: Terms, seen: dict[str, float]) -> str:
-    parts = [f"The pool is what the share leaves: {known.formula}."] if known.requested is not None else []
+    parts = []
+    if _pinned(case):
+        parts.append("The size of the pool was told, not measured; the share has no part in it.")
+    elif known.requested is not None:
+        parts.append(f"The pool is what the share leaves: {known.formula}.")
     best = longest(case, seen)
     if best is not None:
         parts.append(f"The longest limit that fits is about {best:,} tokens.")
-    if "available" in seen and known.total:
+    if "available" in seen and known.total and not _pinned(case):
         missing = seen["needed"] - seen["available"]
         parts.append(
             f"Missing are {gib(missing)}, that is a share larger by {missing / known.total:.3f} "
@@ -91,11 +96,29 @@ def _fixes(case: Case, known: Terms, seen: dict[str, float]) -> Iterator[Change]
     best = longest(case, seen)
     if best:
         yield _shorter(case, best, seen)
-    yield from starts(_larger_share(case, known, seen))
+    if _pinned(case):
+        yield from _larger_pool(seen)
+    else:
+        yield from starts(_larger_share(case, known, seen))
     if case.deployment.launch.text("kv_cache_dtype") in (None, "auto") and between(
         case, "0.6.0", None, unknown=True
     ):
         yield checked(case, {"kv_cache_dtype": "fp8"}, "half the bytes a token", certainty="possible")
+
+
+def _pinned(case: Case) -> bool:
+    """True where the pool's size was given (in bytes, or on the CPU) instead of being what a share leaves."""
+    launch = case.deployment.launch
+    return launch.get("kv_cache_memory_bytes") is not None or host.on_host(case.deployment)
+
+
+def _larger_pool(seen: dict[str, float]) -> Iterator[Change]:
+    if seen.get("needed"):
+        least = int((seen["needed"] + 0.005) * 1.1 * 1024) + 1
+        yield Change(
+            {"--kv-cache-memory-bytes": f"{least}M"},
+            "room for one request of this limit, with a tenth to spare",
+        )
 
 
 def _shorter(case: Case, best: int, seen: dict[str, float]) -> Change:
