@@ -11,9 +11,7 @@ from ullage import engines
 from ullage.core.deployment import Deployment, Reading
 from ullage.core.finding import Hazard
 from ullage.core.launch import Launch
-from ullage.core.run import Run
 from ullage.core.units import Measured
-from ullage.engines.base import Hints
 from ullage.engines.runtime import compat as shared
 from ullage.hardware import gpus
 from ullage.models import load as models
@@ -31,12 +29,11 @@ QWEN = SERVE + "Qwen/Qwen3-8B "
 
 
 def deployment(name: str, command: str, version: str | None, gpu: str | None, **readings: float) -> Deployment:
-    engine = engines.get(name)
-    launch = engine.parse(command, version)
+    """As ``plan`` makes it: from the command, the GPU's name and what a person reads off."""
+    launch = engines.get(name).parse(command, version)
     model = models.find(launch.model) if launch.model else None
-    made = engine.deployment(Run(engine=name), Hints(launch, gpus.find(gpu) if gpu else None, version, model))
     read = {key: Reading(key, Measured(value), "--reading") for key, value in readings.items()}
-    return Deployment(made.launch, made.model, made.machine, read)
+    return Deployment(launch, model, gpus.find(gpu) if gpu else None, read)
 
 
 def hazards(

@@ -15,7 +15,9 @@ from ullage.core.report import Diagnosis
 from ullage.core.units import GIB
 from ullage.diagnose.why import Asked, why
 from ullage.render import text
+from ullage.render.memory import alike
 from ullage.render.names import rank_order, unit, words
+from ullage.render.remedies import pasted, sentence
 
 ROOT = Path(__file__).parents[2]
 FOUNDING = ROOT / "examples" / "founding"
@@ -121,7 +123,7 @@ def test_every_fault_has_a_remedy(path: Path) -> None:
     ],
 )
 def test_a_change_is_shown_as_it_is_typed(name: str, value: object, shown: str) -> None:
-    assert text.pasted(name, value) == shown
+    assert pasted(name, value) == shown
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ def test_a_change_is_shown_as_it_is_typed(name: str, value: object, shown: str) 
     ],
 )
 def test_reasons_are_sentences(given: str, shown: str) -> None:
-    assert text.sentence(given) == shown
+    assert sentence(given) == shown
 
 
 def test_figures_have_words_and_units() -> None:
@@ -166,6 +168,6 @@ def ledger(rank: str, weights: float) -> Ledger:
 
 def test_alike_ranks_are_one_line() -> None:
     same = [ledger("TP0", 20), ledger("TP1", 20), ledger("TP2", 20)]
-    assert [label for label, _ in text._alike(same)] == ["TP0 … TP2"]
+    assert [label for label, _ in alike(same)] == ["TP0 … TP2"]
     apart = [ledger("TP0", 20), ledger("TP1", 30), ledger("TP2", 20)]
-    assert [label for label, _ in text._alike(apart)] == ["TP0, TP2", "TP1"]
+    assert [label for label, _ in alike(apart)] == ["TP0, TP2", "TP1"]

@@ -52,7 +52,7 @@ def command(
     from ullage.plan.plan import Asked, plan
 
     gc.disable()  # nothing of a plan lives long enough to be collected
-    asked = Asked(text_of(launch, file), gpu, engine_version, model_dir, readings(reading), context)
+    asked = Asked(text_of(launch, file), gpu, engine_version, model_dir, readings(reading), context, _read)
     found = plan(asked)
     if as_json:
         from ullage.render import plan_json
@@ -83,6 +83,7 @@ def text_of(launch: tuple[str, ...], file: str | None) -> str:
 
 
 def _read(file: str | None) -> str:
+    """The text of a file, of stdin where none is named. Raises InputError where it is too large or not there."""
     try:
         if file is None or file == "-":
             raw = sys.stdin.buffer.read(MOST_BYTES + 1)

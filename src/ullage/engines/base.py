@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -12,7 +12,12 @@ from ullage.core.finding import Case, CauseText, Finding, Hazard
 from ullage.core.launch import Arg, Launch
 from ullage.core.machine import Machine
 from ullage.core.model import Model
+from ullage.core.problem import Problem
 from ullage.core.run import Line, Phase, Run
+
+
+#: the text of a file by its name
+Files = Callable[[str], str]
 
 
 class Hints(Struct, frozen=True):
@@ -74,9 +79,14 @@ class Engine(Protocol):
         """True if ``argv`` starts this engine."""
         ...
 
-    def parse(self, command: str, version: str | None) -> Launch:
+    def parse(self, command: str, version: str | None, files: Files | None = None) -> Launch:
         """The launch behind a command as pasted. Raises CommandError where it cannot be read at all; an
-        unknown flag is no error but goes to ``Launch.unknown``."""
+        unknown flag is no error but goes to ``Launch.unknown``. ``files`` reads a file that the command names
+        (``--config``)."""
+        ...
+
+    def problems(self, launch: Launch, files: Files | None = None) -> list[Problem]:
+        """What is wrong with the flags of a launch, in the order of the command."""
         ...
 
     def literals(self) -> Sequence[bytes]:

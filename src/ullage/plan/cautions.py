@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ullage.core.deployment import Deployment
 from ullage.core.finding import Hazard
+from ullage.core.problem import Problem
 from ullage.core.report import Caution, Plan
 from ullage.core.units import tokens_text
 from ullage.engines.base import Refusal
@@ -15,17 +16,20 @@ LEAST_TOKENS = 8192
 
 
 def cautions(
-    plan: Plan, deployment: Deployment, refusals: Sequence[Refusal], hazards: Sequence[Hazard], longest: int | None
-) -> Iterator[Caution]:
-    for flag in deployment.launch.unknown:
-        release = f"{plan.engine} {plan.version}" if plan.version else f"the newest {plan.engine} known"
-        yield Caution("unknown-flag", f"{flag} is no flag of {release}")
+    plan: Plan, problems: Sequence[Problem], refusals: Sequence[Refusal], hazards: Sequence[Hazard],
+    longest: int | None,
+) -> Iterator[Caution]:  # fmt: skip
     yield from (Caution(other.cause, other.text) for other in refusals[1:])
     told = {refusal.text for refusal in refusals}
+    yield from (Caution(f"flag-{p.kind}", _spelled(p)) for p in problems if p.text not in told)
     yield from (Caution(hazard.id, hazard.text) for hazard in hazards if hazard.text not in told)
     yield from _pool(plan, longest)
     yield from _unknown(plan)
     yield from (Caution("engine", text) for text in plan.budget.warnings)
+
+
+def _spelled(problem: Problem) -> str:
+    return f"{problem.text}: write {problem.suggestion}" if problem.suggestion else problem.text
 
 
 def _pool(plan: Plan, longest: int | None) -> Iterator[Caution]:

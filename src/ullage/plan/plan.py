@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
@@ -14,10 +15,11 @@ from ullage.core.finding import Hazard
 from ullage.core.launch import Launch
 from ullage.core.machine import Machine
 from ullage.core.model import Model
+from ullage.core.problem import Problem
 from ullage.core.report import Caution, Plan
 from ullage.core.run import Phase
 from ullage.core.units import GIB, Measured, gib_text, tokens_text
-from ullage.engines.base import Engine, Refusal
+from ullage.engines.base import Engine, Files, Refusal
 from ullage.hardware import gpus
 from ullage.models import load as models
 from ullage.plan.cautions import cautions, ranks
@@ -27,6 +29,9 @@ from ullage.plan.suggest import changes
 
 #: fractions nearer to each other than this are one and the same to an estimate
 NARROW = 0.005
+_NOT_SAID = re.compile(r"(?:\d+\s*[x×]?\s*)?(?:not (?:stated|known|given)|unknown|n/a|none|\?)", re.IGNORECASE)
+#: the cause of a launch whose flags the release does not take
+FLAG = "flag-combination-unsupported"
 
 
 class Asked(Struct, frozen=True):
@@ -38,6 +43,7 @@ class Asked(Struct, frozen=True):
     model_dir: str | None = None
     readings: Mapping[str, float] = {}
     contexts: Sequence[int] = ()
+    files: Files | None = None
 
 
 class Judged(Struct, frozen=True):
@@ -53,9 +59,9 @@ class Judged(Struct, frozen=True):
 def plan(asked: Asked) -> Plan:
     """The plan of a launch command. Raises CommandError and InputError for what cannot be read at all."""
     engine = engine_of(asked.command)
-    launch = checked(engine.parse(asked.command, asked.version), engine.fraction)
+    launch = checked(engine.parse(asked.command, asked.version, asked.files), engine.fraction)
     deployment = deployment_of(launch, asked)
-    return of_deployment(engine, deployment, asked.contexts)
+    return of_deployment(engine, deployment, asked.contexts, engine.problems(launch, asked.files))
 
 
 def engine_of(command: str) -> Engine:
@@ -81,6 +87,8 @@ def machine(name: str | None) -> Machine | None:
     """The machine of --gpu. Raises InputError with the nearest names where it is not known."""
     if name is None:
         return None
+    if _NOT_SAID.fullmatch(name.strip()):
+        return None
     found = gpus.find(name)
     if found is None:
         near = ", ".join(gpus.suggest(name))
@@ -99,15 +107,16 @@ def _model(launch: Launch, folder: str | None) -> Model | None:
     return models.find(launch.model, local=True) if launch.model else None
 
 
-def of_deployment(engine: Engine, deployment: Deployment, contexts: Sequence[int] = ()) -> Plan:
-    """The plan of what is known; a pure function of its arguments."""
+def of_deployment(
+    engine: Engine, deployment: Deployment, contexts: Sequence[int] = (), problems: Sequence[Problem] = ()
+) -> Plan:
+    """The plan of what is known; a pure function of its arguments. ``problems`` are those of the flags."""
     budget = engine.budget(deployment)
     interval = wide_enough(engine.interval(None, deployment))
     hazards = engine.warnings(deployment)
-    refusals = [
-        *engine.refusals(deployment), *too_few_gpus(deployment),
-        *(stop for hazard in hazards if (stop := _stop(hazard))),
-    ]  # fmt: skip
+    flags = [Refusal("args", FLAG, problem.text) for problem in problems if problem.stops and problem.certain]
+    stops = [*engine.refusals(deployment), *too_few_gpus(deployment)]
+    refusals = [*flags, *stops, *(stop for hazard in hazards if (stop := _stop(hazard)))]
     settings = engine.effective(deployment)
     judged = judge(budget, interval, refusals)
     length = settings.get("max_model_len") or settings.get("context_length")
@@ -121,8 +130,8 @@ def of_deployment(engine: Engine, deployment: Deployment, contexts: Sequence[int
         concurrency=concurrency(budget, contexts, longest) if judged.verdict != "fails" else {},
         missing=judged.missing,
     )  # fmt: skip
-    fixes = changes(engine, deployment, budget, judged.verdict)
-    return replace(found, fixes=fixes, cautions=tuple(cautions(found, deployment, refusals, hazards, longest)))
+    fixes = changes(engine, deployment, budget, "fails" if stops else budget.verdict)
+    return replace(found, fixes=fixes, cautions=tuple(cautions(found, problems, refusals, hazards, longest)))
 
 
 def wide_enough(interval: Interval | None) -> Interval | None:

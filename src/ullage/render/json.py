@@ -73,6 +73,7 @@ def settings(args: Mapping[str, Arg]) -> Json:
 def ledger(item: Ledger) -> Json:
     return {
         "rank": item.rank, "total_gib": _gib(item.total_bytes), "left_gib": _gib(item.left_bytes),
+        "total_source": item.total_source or None,
         "items": [
             {
                 "stage": e.stage, "name": e.name, "gib": _gib(e.bytes), "low": _gib(e.low),
@@ -88,6 +89,7 @@ def budget(item: Budget) -> Json:
         "verdict": item.verdict, "fails_at": item.fails_at, "formula": item.formula, "rule": item.rule,
         "pool_gib": _band(item.pool_bytes, GIB), "kv_tokens": _band(item.kv_tokens),
         "bytes_per_token": _band(item.bytes_per_token), "missing": list(item.missing),
+        "reserve_gib": _gib(item.reserve.bytes) if item.reserve else None,
     }  # fmt: skip
 
 

@@ -180,9 +180,9 @@ def predicted(p: Prediction) -> str:
 
 
 def _bullet(text: str) -> Iterator[str]:
-    for index, line in enumerate(wrap(text, WIDTH - 4) or [""]):
+    for index, line in enumerate(wrap(text, WIDTH - 4, break_on_hyphens=False) or [""]):
         yield f"  {'-' if not index else ' '} {line}"
 
 
 def _wrapped(text: str, indent: int) -> Iterator[str]:
-    return (" " * indent + line for line in wrap(text, WIDTH - indent))
+    return (" " * indent + line for line in wrap(text, WIDTH - indent, break_on_hyphens=False))

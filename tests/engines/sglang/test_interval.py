@@ -20,7 +20,11 @@ BEFORE, AFTER = {"free_before_weights_gib": "94.08"}, {"free_after_weights_gib":
 def start(
     read: dict[str, str], fraction: float | None = 0.55, model: str | None = "moonshotai/Kimi-K2.5"
 ) -> Deployment:
-    args = {"tp_size": Arg(8, "given"), "cuda_graph_max_bs": Arg(128, "given")}
+    args = {
+        "tp_size": Arg(8, "given"),
+        "cuda_graph_max_bs": Arg(128, "given"),
+        "chunked_prefill_size": Arg(8192, "given"),
+    }
     if fraction is not None:
         args["mem_fraction_static"] = Arg(fraction, "given")
     launch = Launch("sglang", "0.5.9", "command", model, args)
@@ -40,7 +44,7 @@ def test_what_must_fit_holds_tables_graphs_libraries_and_a_prefill_chunk() -> No
 def test_the_founding_launch_is_told_a_prudent_fraction() -> None:
     found = memory.interval(None, start(BEFORE | AFTER))
     assert found.recommended is not None and 0.84 <= found.recommended <= 0.88
-    assert found.high is not None and found.high > 0.95
+    assert found.high is not None and found.high > 0.94
 
 
 def test_a_seen_need_beats_the_rules() -> None:
@@ -75,7 +79,7 @@ def test_the_scheduler_s_own_shortage_is_no_bound() -> None:
     words = "Out of memory even after retracting all other requests in the decode batch."
     failure = Failure(source=Source("A.log", 9), kind="", at="serving", text="", message=words)
     bounded = memory.interval(Run("sglang", events=(failure,)), start(BEFORE | AFTER, 0.88))
-    assert bounded.high == memory.interval(None, start(BEFORE | AFTER, 0.88)).high
+    assert bounded.high == memory.interval(Run("sglang"), start(BEFORE | AFTER, 0.88)).high
 
 
 def test_memory_that_another_process_gave_back_gives_no_interval() -> None:

@@ -286,3 +286,19 @@ def test_a_rank_of_kimi_in_milliseconds() -> None:
         rank_bytes(held, made.model, at, stage)
         times.append(perf_counter() - begun)
     assert min(times) < 0.003
+
+
+def test_a_default_does_not_send_the_experts_to_the_host() -> None:
+    """kt_method has the default AMXINT4; only kt_weight_path turns the host's experts on."""
+    from ullage.core.run import Run
+    from ullage.engines.base import Hints
+    from ullage.engines.sglang import ENGINE
+    from ullage.engines.sglang.weights import weights
+
+    command = (
+        "python3 -m sglang.launch_server --model-path moonshotai/Kimi-K2.5 --tp 8 --mem-fraction-static 0.55"
+    )
+    deployment = ENGINE.deployment(Run("sglang"), Hints(launch=ENGINE.parse(command, "0.5.9"), version="0.5.9"))
+    band = weights(deployment)
+    assert band is not None
+    assert 71 < band.value / (1 << 30) < 74

@@ -64,7 +64,8 @@ def of_model(launch: Launch, model: Model | None) -> dict[str, Value]:
     sparse = any(layer.kind == "mla" and layer.index_dim for layer in model.layers)
     words = (model.quantization or "").lower()
     return {
-        "@known_model": True, "@attention": "dsa" if sparse else "mla" if mla else "gqa", "@weights": _stored(words or given),
+        "@known_model": True, "@attention": "dsa" if sparse else "mla" if mla else "gqa",
+        "@weights": _stored(words or given),
         "@method": _method(words), "@moe": model.num_experts > 0,
     }  # fmt: skip
 

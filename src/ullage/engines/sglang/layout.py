@@ -67,7 +67,7 @@ class Layout(Struct, frozen=True):
 def layout(deployment: Deployment) -> Layout:
     """What ``deployment`` says of the way weights are spread."""
     launch, s = deployment.launch, of_launch(deployment.launch)
-    hosted = launch.get("kt_weight_path") or launch.get("kt_method")
+    hosted = launch.get("kt_weight_path")
     gpu = deployment.machine.gpu if deployment.machine else None
     dense = count(launch, "moe_dense_tp_size")
     return Layout(

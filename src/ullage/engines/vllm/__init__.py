@@ -8,8 +8,9 @@ from functools import cache
 from ullage.core.deployment import Budget, Deployment, Inferred, Interval, Reading
 from ullage.core.finding import Hazard
 from ullage.core.launch import Arg, Launch
+from ullage.core.problem import Problem
 from ullage.core.run import Run
-from ullage.engines.base import Candidate, Cause, Hints, Reader, Refusal
+from ullage.engines.base import Candidate, Cause, Files, Hints, Reader, Refusal
 
 
 class Vllm:
@@ -23,10 +24,15 @@ class Vllm:
 
         return args.owns_command(argv)
 
-    def parse(self, command: str, version: str | None) -> Launch:
+    def parse(self, command: str, version: str | None, files: Files | None = None) -> Launch:
         from ullage.engines.vllm import args
 
-        return args.parse(command, version)
+        return args.parse(command, version, files)
+
+    def problems(self, launch: Launch, files: Files | None = None) -> list[Problem]:
+        from ullage.engines.vllm import args
+
+        return args.problems(launch, files=files)
 
     def literals(self) -> Sequence[bytes]:
         from ullage.engines.vllm.phases import grammar

@@ -58,7 +58,8 @@ def worked_out(launch: Launch, model: Model | None) -> dict[str, Value]:
     tp = size(launch, "tensor")
     kind = (model.model_type if model else None) or ""
     return {
-        **shared.of_model(launch, model), "@dtype": shared.dtype(launch, model), "@group": tp if tp > 1 else None,
+        **shared.of_model(launch, model), "@dtype": shared.dtype(launch, model),
+        "@group": tp if tp > 1 else None,
         "@backend": backend(launch), "@speculative": num_speculative_tokens(launch) > 0,
         "@method_of_speculation": speculative_method(launch),
         **{f"@eagle3_{name}": name in kind for name in _EAGLE3},

@@ -123,7 +123,7 @@ def _level(asked: Subject) -> Iterator[Hazard]:
         meaning = {"0": "LOC (no P2P)", "1": "PIX", "2": "PXB", "3": "PHB", "4": "SYS", "5": "SYS"}.get(
             level, "SYS"
         )
-        text = f"NCCL_P2P_LEVEL={level[:20]} is the old spelling of {meaning}; write the word, tables of it differ."
+        text = f"NCCL_P2P_LEVEL={level[:20]} is the old spelling of {meaning}; write the word: tables differ."
     else:
         text = f"NCCL_P2P_LEVEL={level[:20]} is none of LOC, NVL, PIX, PXB, PHB, SYS: NCCL ignores it."
     yield Hazard("nccl-p2p-level-spelling", text, _PATHS)

@@ -40,7 +40,7 @@ def test(case: Case) -> Finding | None:
     exceeds = free is not None and need is not None and need > 0.95 * free
     figures = f"{free:.2f} GiB were free before loading. " if free is not None else ""
     if need is not None:
-        figures += f"The rules expect about {need:.1f} GiB of weights on each rank. "
+        figures += f"The rules expect about {need:.1f} GiB of weights on each rank once loaded. "
     f = fraction(case)
     return Finding(
         cause="weights-exceed-gpu", phase="weights",

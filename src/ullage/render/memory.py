@@ -1,0 +1,129 @@
+"""The memory of a run in words: a bar per rank, then the entries of the fullest one with their sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ullage.core.ledger import Entry, Ledger
+from ullage.core.report import Diagnosis
+from ullage.core.units import GIB, gib_text
+from ullage.render.names import rank_order
+from ullage.render.shown import decides
+
+#: how an entry of the ledger is drawn, by its stage
+_SHADES = {
+    "init": "░",
+    "weights": "█",
+    "profile": "▒",
+    "kv_pool": "▓",
+    "graph_capture": "▒",
+    "warmup": "░",
+    "serving": "░",
+}
+_COLOURS = {
+    "init": "yellow",
+    "weights": "blue",
+    "profile": "magenta",
+    "kv_pool": "green",
+    "graph_capture": "cyan",
+}
+
+
+def ledgers(found: Sequence[Ledger], d: Diagnosis | None = None) -> Iterator[RenderableType]:
+    """A bar per rank, ranks that are alike folded; then the entries of the fullest one with their sources."""
+    ordered = sorted((item for item in found if item.entries), key=lambda item: rank_order(item.rank))
+    if not ordered:
+        return
+    for label, ledger in alike(ordered):
+        yield _bar(label, ledger)
+    fullest = max(ordered, key=lambda item: item.used_bytes)
+    yield Text("")
+    asked = d is not None and (decides(d) or fullest.of("kv_pool"))
+    yield _entries(fullest, d.budget.reserve if d is not None and asked else None)
+    if d is not None and asked and d.budget.formula and not decides(d):
+        where = d.budget.rule.partition("; ")[2]
+        yield Text(
+            f"KV pool by the rule: {'; '.join(d.budget.formula.splitlines())}"
+            + (f" ({where})" if where else ""),
+            style="dim",
+        )
+
+
+def alike(ledgers: Sequence[Ledger]) -> Iterator[tuple[str, Ledger]]:
+    """Ranks whose entries differ by less than 0.05 GiB are one line ("TP0 … TP7"); so is one of which less is
+    printed, as far as it goes."""
+    groups: list[list[Ledger]] = []
+    for ledger in ledgers:
+        group = next((g for g in groups if _close(g[0], ledger)), None)
+        if group is not None:
+            group.append(ledger)
+        else:
+            groups.append([ledger])
+    for group in groups:
+        yield (
+            _label([item.rank for item in group], [item.rank for item in ledgers]),
+            max(group, key=lambda item: len(item.entries)),
+        )
+
+
+def _label(ranks: list[str], order: list[str]) -> str:
+    """ "TP0 … TP7" for neighbours, "TP0, TP2" for others."""
+    first = order.index(ranks[0])
+    if len(ranks) > 2 and order[first : first + len(ranks)] == ranks:
+        return f"{ranks[0]} … {ranks[-1]}"
+    return ", ".join(ranks)
+
+
+def _close(a: Ledger, b: Ledger) -> bool:
+    if abs(a.total_bytes - b.total_bytes) > 0.05 * GIB:
+        return False
+    stages = {entry.stage for entry in a.entries} & {entry.stage for entry in b.entries}
+    return bool(stages) and all(abs(a.of(stage) - b.of(stage)) < 0.05 * GIB for stage in stages)
+
+
+def _bar(label: str, ledger: Ledger, width: int = 56) -> Text:
+    text = Text(f"{label or 'GPU':<12} ")
+    used = 0
+    total = max(ledger.total_bytes, sum(max(0, e.bytes) for e in ledger.entries), 1)
+    for entry in ledger.entries:
+        cells = round(width * max(0, entry.bytes) / total)
+        text.append(_SHADES.get(entry.stage, "░") * cells, _COLOURS.get(entry.stage, "white"))
+        used += cells
+    text.append("·" * max(0, width - used))
+    text.append(f"  {gib_text(ledger.total_bytes)}")
+    if ledger.left_bytes < 0:
+        text.append(f"  {gib_text(-ledger.left_bytes)} too much", "red")
+    else:
+        text.append(f"  {gib_text(ledger.left_bytes)} left")
+    return text
+
+
+def _entries(ledger: Ledger, reserve: Entry | None) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for _ in range(2):
+        table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(style="dim", overflow="fold")
+    if ledger.total_source:
+        table.add_row("", "free at first", gib_text(ledger.total_bytes), ledger.total_source)
+    for entry in ledger.entries:
+        if entry.high < 0.005 * GIB:
+            continue
+        mark = Text(_SHADES.get(entry.stage, "░"), _COLOURS.get(entry.stage, "white"))
+        table.add_row(mark, entry.name, _size(entry), f"{entry.certainty}  {entry.source}")
+    table.add_row("·", "left", gib_text(ledger.left_bytes), "")
+    if reserve is not None:
+        table.add_row(
+            "", reserve.name, gib_text(reserve.bytes), f"{reserve.source}: kept out of weights and pool"
+        )
+    return table
+
+
+def _size(entry: Entry) -> str:
+    if entry.certainty != "estimated" or entry.low == entry.high:
+        return gib_text(entry.bytes)
+    return f"{entry.low / GIB:.1f} to {entry.high / GIB:.1f} GiB"
