@@ -179,7 +179,8 @@ def test_experts_on_the_host() -> None:
     made = deployment("Qwen/Qwen3-30B-A3B", kt_method="AMXINT8", kt_weight_path="x", kt_num_gpu_experts=32)
     band = weights(made)
     assert band is not None and band.value / GIB == pytest.approx(16.41, rel=0.02)
-    assert "experts" not in ledger(deployment("Qwen/Qwen3-30B-A3B", kt_method="AMXINT8", kt_num_gpu_experts=0))
+    given = {"kt_method": "AMXINT8", "kt_weight_path": "x", "kt_num_gpu_experts": 0}
+    assert "experts" not in ledger(deployment("Qwen/Qwen3-30B-A3B", **given))
 
 
 def test_a_draft_that_loads_first_counts_before_the_pool() -> None:
