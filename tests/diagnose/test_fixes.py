@@ -46,5 +46,10 @@ def test_a_flag_that_the_release_lacks_is_left_out() -> None:
     assert [change.why for change in made(new)] == ["new"], "the only one stays"
 
 
+def test_what_is_in_force_is_not_proposed() -> None:
+    changes = made(Change({"--mem-fraction-static": 0.88}, "same"), Change({"--tp-size": 2}, "other"))
+    assert [change.why for change in changes] == ["other"]
+
+
 def test_flags_of_the_container_stay() -> None:
     assert len(made(Change({"--ipc": "host"}, "x"), Change({}, "words"))) == 2

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from ullage.core.deployment import Inferred
+from ullage.core.finding import How
 from ullage.core.ledger import Entry, Ledger
 from ullage.core.report import Diagnosis
 from ullage.core.units import GIB
@@ -22,6 +25,11 @@ from ullage.render.remedies import pasted, sentence
 ROOT = Path(__file__).parents[2]
 FOUNDING = ROOT / "examples" / "founding"
 CASES = [*sorted((ROOT / "tests" / "cases" / "sglang").glob("*.log")), *sorted(FOUNDING.glob("*.log"))]
+
+
+@cache
+def diagnosis(path: Path) -> Diagnosis:
+    return why([str(path)], asked=Asked())
 
 
 def printed(found: Diagnosis) -> str:
@@ -85,7 +93,7 @@ def test_the_baseline_is_not_told_to_change_its_fraction() -> None:
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_no_report_shows_a_gap(path: Path) -> None:
     """No unfilled word, internal name or empty section in any report."""
-    found = why([str(path)], asked=Asked())
+    found = diagnosis(path)
     said = printed(found)
     ours = [
         found.summary,
@@ -103,7 +111,7 @@ def test_no_report_shows_a_gap(path: Path) -> None:
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_every_fault_has_a_remedy(path: Path) -> None:
-    found = why([str(path)], asked=Asked())
+    found = diagnosis(path)
     if found.cause not in (None, "none"):
         assert found.fixes, found.cause
         assert found.evidence, found.cause
@@ -156,6 +164,14 @@ def test_figures_have_words_and_units() -> None:
 )
 def test_a_figure_is_shown_as_exactly_as_it_is_known(item: Inferred, shown: str) -> None:
     assert text._number(item) == shown
+
+
+@pytest.mark.parametrize(
+    ("certainty", "said"), [("certain", ""), ("likely", "Probably: "), ("possible", "Possibly: ")]
+)
+def test_doubt_is_said(certainty: How, said: str) -> None:
+    found = replace(diagnosis(FOUNDING / "fewer-channels.log"), certainty=certainty)
+    assert f"\n  {said}The weights alone hold" in printed(found)
 
 
 def test_ranks_are_sorted_by_their_numbers() -> None:

@@ -2,66 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Any
-
-import click
 
 from ullage.core.errors import UllageError
-
-EPILOG = """\b
-Exit codes: 0 healthy or will start; 1 a failure was found or it will not start;
-2 wrong usage or unreadable input (one line on stderr); 3 cannot tell (what is missing is named)."""
-
-
-class Commands(click.Group):
-    """A group whose commands are imported when they are first asked for, so that --help stays quick."""
-
-    MODULES = {"plan": "plan", "why": "why", "diff": "diff"}  # noqa: RUF012
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.MODULES)
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in self.MODULES:
-            return None
-        from importlib import import_module
-
-        command: click.Command = import_module(f"ullage.cli.{self.MODULES[name]}").command
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([
-                ("plan -- COMMAND", "will this launch start, where does every GiB go, which change gives more"),
-                ("why LOG...", "what failed first and why, and which change mends it"),
-                ("diff A B", "two runs side by side: settings, environment, both ledgers"),
-            ])  # fmt: skip
-
-
-@click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="ullage", message="%(prog)s %(version)s")
-def cli() -> None:
-    """Why an LLM server crashed, where every GiB went, and which change mends it: SGLang and vLLM."""
 
 
 def main(argv: list[str] | None = None) -> None:
     """The console script. Exits; errors that a user can mend are one line on stderr and code 2."""
-    arguments: dict[str, Any] = {"args": argv, "standalone_mode": False, "prog_name": "ullage"}
+    words = sys.argv[1:] if argv is None else argv
     try:
-        code = cli.main(**arguments)
-    except click.exceptions.Abort:
-        code = 130
-    except click.ClickException as error:
-        error.show()
-        code = 2
+        code = run(words)
     except UllageError as error:
-        click.echo(f"ullage: {error.line}", err=True)
+        sys.stderr.write(f"ullage: {error.line}\n")
         code = 2
     except BrokenPipeError:
-        # the reader of our output has gone; nothing more to say
-        sys.stderr.close()
+        # the reader of our output has gone; nothing more to say, at exit either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141
     except KeyboardInterrupt:
         code = 130
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit(code)
+
+
+def run(words: list[str]) -> int:
+    """Run a command line; the exit code. A plain ``plan`` answers without click, whose import takes longer than
+    the plan."""
+    if words[:1] == ["plan"]:
+        from ullage.cli import quick
+
+        options = quick.options_of(words[1:])
+        if options is not None:
+            quick.leave(quick.plan(options))
+    from ullage.cli import group
+
+    return group.run(words)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ullage.core.errors import InputError
+from ullage.cli.readings import readings as readings
 from ullage.core.run import Outcome
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,21 +36,6 @@ def ask_options(function: F) -> F:
     ):  # fmt: skip
         function = option(function)
     return function
-
-
-def readings(given: Sequence[str]) -> dict[str, float]:
-    """--reading NAME=VALUE; raises InputError where it is not of that form."""
-    found = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        try:
-            number = float(value)
-        except ValueError:
-            number = float("nan")
-        if not equals or not name.isidentifier() or not abs(number) < 1e15:
-            raise InputError("expected NAME=VALUE with a number", where=f"--reading {text[:60]}")
-        found[name] = number
-    return found
 
 
 @contextmanager

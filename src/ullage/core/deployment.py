@@ -89,6 +89,7 @@ class Interval(Struct, frozen=True):
     """The values of the fraction flag that start: low < value <= high. None: that side is unknown.
 
     ``low`` comes from the pool (it must be positive), ``high`` from what must still fit beside it.
+    ``empty_cause`` names the fault of a launch that no value starts, where that is another one.
     """
 
     flag: str
@@ -97,6 +98,7 @@ class Interval(Struct, frozen=True):
     recommended: float | None = None
     low_because: str = ""
     high_because: str = ""
+    empty_cause: str | None = None
 
     @property
     def empty(self) -> bool:

@@ -21,8 +21,6 @@ _NAMES = frozenset({
     "uvicorn_access_log_exclude_prefixes", "trust_remote_code",
     "file_storage_path", "crash_dump_folder", "warmups", "admin_api_key",
 })  # fmt: skip
-#: A difference of the pool below this share of it is too small to matter.
-SMALL = 0.01
 
 
 class Sided(Protocol):
@@ -60,7 +58,7 @@ def _known(side: Sided) -> dict[str, Arg]:
     args = {name: arg for name, arg in side.case.deployment.launch.args.items() if arg.origin != "default"}
     for name, inferred in side.inferred.items():
         if name not in args or args[name].value is None:
-            args[name] = Arg(inferred.value, "inferred", inferred.basis)
+            args[name] = Arg(inferred.value, "inferred", f"{inferred.low:.4f} to {inferred.high:.4f}")
     return args
 
 
@@ -210,6 +208,7 @@ def _starts(
 
 
 def _text(arg: Arg) -> str:
-    value = arg.value
-    shown = f"{value:.4g}" if isinstance(value, float) and arg.origin == "inferred" else str(value)
-    return f"{shown} (inferred)" if arg.origin == "inferred" else shown
+    if arg.origin != "inferred":
+        return str(arg.value)
+    shown = f"{arg.value:.3f}" if isinstance(arg.value, float) else str(arg.value)
+    return f"{shown} (inferred, {arg.source})" if isinstance(arg.value, float) else f"{shown} (inferred)"

@@ -23,7 +23,7 @@ def ready(
     engine: Engine, deployment: Deployment, budget: Budget, changes: Iterable[Change]
 ) -> tuple[Change, ...]:
     """``changes`` without repetitions, and without flags that the release lacks unless no other is left."""
-    once = list(_once(changes))
+    once = [change for change in _once(changes) if not _in_force(deployment, change)]
     known = [change for change in once if _known(engine, deployment, change)]
     return tuple(_planned(engine, deployment, budget, change) for change in known or once)
 
@@ -35,6 +35,21 @@ def _once(changes: Iterable[Change]) -> Iterator[Change]:
         if key not in seen:
             seen.add(key)
             yield change
+
+
+def _in_force(deployment: Deployment, change: Change) -> bool:
+    """True if the launch states every setting and variable of the change already."""
+    launch = deployment.launch
+
+    def now(name: str) -> object:
+        if not name.startswith("--"):
+            return launch.env.get(name)
+        arg = launch.args.get(name.lstrip("-").replace("-", "_"))
+        return arg.value if arg is not None and arg.origin == "given" else None
+
+    return bool(change.change) and all(
+        value not in ("", False) and now(name) in (value, str(value)) for name, value in change.change.items()
+    )
 
 
 def _known(engine: Engine, deployment: Deployment, change: Change) -> bool:

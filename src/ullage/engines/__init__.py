@@ -26,10 +26,10 @@ def of_command(argv: Sequence[str]) -> Engine | None:
 
 
 def of_text(command: str) -> Engine | None:
-    """The engine that a command as pasted starts. Words only: quoting need not be closed."""
-    from ullage.engines.runtime.command import words_of
+    """The engine that a command as pasted starts, a manifest included; quoting need not be closed."""
+    from ullage.engines.runtime.command import belongs
 
-    return of_command(command.split()) or of_command(words_of(command))
+    return next((engine for engine in map(get, NAMES) if belongs(command, engine.owns_command)), None)
 
 
 def literals() -> list[bytes]:

@@ -15,7 +15,6 @@ from ullage.core.model import Model
 from ullage.core.problem import Problem
 from ullage.core.run import Line, Phase, Run
 
-
 #: the text of a file by its name
 Files = Callable[[str], str]
 
@@ -30,8 +29,8 @@ class Hints(Struct, frozen=True):
 
 
 class Candidate(Struct, frozen=True):
-    """A change of settings (the engine's names) that may help, before any formula has agreed to it. ``why`` says
-    what it costs or gives."""
+    """A change of settings (the engine's names) that may help, before any formula has agreed to it. ``why``
+    says what it costs or gives."""
 
     settings: dict[str, str | int | float | bool]
     why: str
@@ -140,8 +139,8 @@ class Engine(Protocol):
         the model's."""
         ...
 
-    def candidates(self, deployment: Deployment) -> Sequence[Candidate]:
-        """Changes worth planning again, the least intrusive first."""
+    def candidates(self, deployment: Deployment, interval: Interval | None) -> Sequence[Candidate]:
+        """Changes worth planning again, the least intrusive first; ``interval`` is that of the deployment."""
         ...
 
     def warnings(self, deployment: Deployment) -> list[Hazard]:

@@ -17,7 +17,7 @@ _COUNT_AFTER = re.compile(r"(?:\s*:\s*|\s+[x×*]\s*|\s*[×*]\s*)(\d{1,4})\s*$", 
 _SIZE = re.compile(r"(?:custom\s*:\s*)?(\d{1,4}(?:\.\d{1,4})?)\s*(?:g|gb|gib)?", re.IGNORECASE)
 _MEMORY = re.compile(r"(?<![\w.])(\d{1,3})\s*gi?b?(?![a-z0-9])", re.IGNORECASE)
 #: memory named anywhere: "24 GB card with 23.53 GiB"
-_STATED = re.compile(r"(?<![\w.])(\d{1,4}(?:\.\d{1,4})?)\s*g(i?)b?\b", re.IGNORECASE)
+_STATED = re.compile(r"(?<![\w.])(\d{1,4}(?:\.\d{1,4})?)\s*gi?b\b(?:\s+(free|before)\b)?", re.IGNORECASE)
 _ASIDE = re.compile(r"\([^)]*\)")
 #: Words that make another product of a name; a row must have the same ones.
 _APART = ("laptop", "mobile", "max-q", "super", "ti", "d", "pro", "ada", "nvl", "pcie", "vgpu")
@@ -84,18 +84,26 @@ def find(text: str) -> Machine | None:
 
 
 def _by_memory(text: str) -> Gpu | None:
-    """A GPU that no row names, by the memory in its description: the most exact figure counts. None where the
-    words are near to a product's, so that a slip of the pen is not taken for an unknown card."""
-    found = [(len(number.partition(".")[2]), float(number)) for number, _ in _STATED.findall(text)]
-    if not found or max(found)[1] < 0.5 or suggest(text):
+    """A GPU that no row names, by the memory in its description: the most exact figure counts, and one that is
+    said to be free is free memory. None where the words are near to a product's, so that a slip of the pen is
+    not taken for an unknown card."""
+    stated = [
+        (len(number.partition(".")[2]), float(number), bool(said)) for number, said in _STATED.findall(text)
+    ]
+    sizes = [size for size in stated if not size[2]] or stated
+    if not sizes or max(sizes)[1] < 0.5 or suggest(text):
         return None
-    decimals, size = max(found)
+    decimals, size, _ = max(sizes)
     total = round(size * GIB)
-    exact = Band(total, total - 0.02 * GIB, total + 0.02 * GIB) if decimals > 1 else None
-    rough = exact or Band(0.985 * total, 0.94 * total, total)
-    free = Band(rough.value - 0.45 * GIB, rough.low - 0.9 * GIB, rough.high)
+    whole = Band(total, total - 0.02 * GIB, total + 0.02 * GIB) if decimals > 1 else Band(
+        0.985 * total, 0.94 * total, total
+    )  # fmt: skip
+    free = Band(whole.value - 0.45 * GIB, whole.low - 0.9 * GIB, whole.high)
+    told = next((number * GIB for _, number, is_free in stated if is_free), None)
+    if told is not None:
+        free = Band(told, told - 0.02 * GIB, told + 0.02 * GIB)
     return Gpu(" ".join(text.split())[:80], total_bytes=total, vendor="", source="given",
-               cuda_bytes=rough, free_bytes=free)  # fmt: skip
+               cuda_bytes=whole, free_bytes=free)  # fmt: skip
 
 
 def suggest(text: str) -> list[str]:

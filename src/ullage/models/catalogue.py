@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from typing import TypeVar
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -13,6 +15,7 @@ from ullage.core.tables import decode, folder_of
 from ullage.models.config import from_config
 from ullage.models.variants import gguf_of, quantization_of
 
+T = TypeVar("T")
 #: Endings that change how weights are stored, and nothing of the attention's shape.
 _VARIANT = re.compile(
     r"[-_.](?:"
@@ -95,10 +98,36 @@ def ids() -> list[str]:
     return [row.id for name in names if (row := _row(name.removesuffix(".toml"))) is not None]
 
 
+class _Twin(Struct, frozen=True):
+    """A file's compiled twin, out of the one file that holds them all."""
+
+    name: str
+    text: str
+
+    def read_bytes(self) -> bytes:
+        return self.text.encode()
+
+
+@cache
+def _twins() -> dict[str, str]:
+    """Path below models/ -> compiled twin (core/tables), written by tools/compile_tables.py."""
+    path = folder_of("ullage.models") / "catalogue.json"
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
+    except (OSError, msgspec.MsgspecError):
+        return {}
+
+
+def _read(name: str, kind: type[T]) -> T | None:
+    path, twin = folder_of("ullage.models") / name, _twins().get(name)
+    if not path.is_file():
+        return None
+    return decode(path, kind, _Twin(name, twin) if twin is not None else None)
+
+
 @cache
 def _row(name: str) -> Row | None:
-    path = folder_of("ullage.models") / "data" / f"{name}.toml"
-    return decode(path, Row) if path.is_file() else None
+    return _read(f"data/{name}.toml", Row)
 
 
 def _config(row: Row, depth: int = 4) -> dict[str, object]:
@@ -118,8 +147,7 @@ def _model(row: Row) -> Model:
 
 @cache
 def _beside(name: str) -> Beside | None:
-    path = folder_of("ullage.models") / "checkpoints" / f"{name}.toml"
-    return decode(path, Beside) if path.is_file() else None
+    return _read(f"checkpoints/{name}.toml", Beside)
 
 
 def _checkpoint(row: Row) -> Checkpoint:

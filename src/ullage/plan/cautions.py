@@ -56,10 +56,14 @@ def ranks(deployment: Deployment) -> int:
 def _unknown(plan: Plan) -> Iterator[Caution]:
     if plan.model is None:
         name = plan.model_id or "the model"
-        yield Caution("model-unknown", f"{name[:80]} is not in the catalogue: pass --model-dir with its config.json")
+        yield Caution(
+            "model-unknown", f"{name[:80]} is not in the catalogue: pass --model-dir with its config.json"
+        )
     elif plan.model.source.startswith("catalogue:") and "shape only" in plan.model.source:
         yield Caution("model-guessed", f"{plan.model.id}: {plan.model.source.removeprefix('catalogue: ')}")
     if plan.machine is None or plan.machine.gpu is None:
         yield Caution("gpu-unknown", 'no GPU is named: pass --gpu "8x H100"')
     if plan.version is None:
-        yield Caution("release-unknown", "no release is named: the newest rules are used; pass --engine-version")
+        yield Caution(
+            "release-unknown", "no release is named: the newest rules are used; pass --engine-version"
+        )

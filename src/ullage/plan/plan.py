@@ -16,7 +16,7 @@ from ullage.core.launch import Launch
 from ullage.core.machine import Machine
 from ullage.core.model import Model
 from ullage.core.problem import Problem
-from ullage.core.report import Caution, Plan
+from ullage.core.report import Plan
 from ullage.core.run import Phase
 from ullage.core.units import GIB, Measured, gib_text, tokens_text
 from ullage.engines.base import Engine, Files, Refusal
@@ -26,9 +26,10 @@ from ullage.plan.cautions import cautions, ranks
 from ullage.plan.checked import checked
 from ullage.plan.suggest import changes
 
-
 #: fractions nearer to each other than this are one and the same to an estimate
 NARROW = 0.005
+#: faults of one fraction, not of the launch
+OF_ONE_FRACTION = ("budget-below-weights", "graph-capture-oom")
 _NOT_SAID = re.compile(r"(?:\d+\s*[x×]?\s*)?(?:not (?:stated|known|given)|unknown|n/a|none|\?)", re.IGNORECASE)
 #: the cause of a launch whose flags the release does not take
 FLAG = "flag-combination-unsupported"
@@ -130,7 +131,7 @@ def of_deployment(
         concurrency=concurrency(budget, contexts, longest) if judged.verdict != "fails" else {},
         missing=judged.missing,
     )  # fmt: skip
-    fixes = changes(engine, deployment, budget, "fails" if stops else budget.verdict)
+    fixes = changes(engine, deployment, budget, interval, "fails" if stops else budget.verdict)
     return replace(found, fixes=fixes, cautions=tuple(cautions(found, problems, refusals, hazards, longest)))
 
 
@@ -149,7 +150,9 @@ def too_few_gpus(deployment: Deployment) -> list[Refusal]:
     needed, nodes = ranks(deployment), max(1, deployment.launch.integer("nnodes") or 1)
     if count is None or needed <= count * nodes:
         return []
-    return [Refusal("init", "not-enough-gpus", f"the launch needs {needed} GPUs, and {count * nodes} are named")]
+    return [
+        Refusal("init", "not-enough-gpus", f"the launch needs {needed} GPUs, and {count * nodes} are named")
+    ]
 
 
 def _stop(hazard: Hazard) -> Refusal | None:
@@ -166,8 +169,8 @@ def judge(budget: Budget, interval: Interval | None, refusals: Sequence[Refusal]
         return Judged("fails", first.text, first.phase, first.cause)
     if budget.verdict == "fails":
         cause = budget.cause
-        if cause in ("budget-below-weights", "graph-capture-oom") and interval and interval.empty:
-            cause = "stuck-between-two-fractions"
+        if interval is not None and interval.empty and cause in OF_ONE_FRACTION:
+            cause = interval.empty_cause or cause
         return Judged("fails", _why_it_fails(budget), budget.fails_at, cause)
     if budget.verdict == "starts":
         return Judged("starts", "", missing=())
@@ -177,8 +180,8 @@ def judge(budget: Budget, interval: Interval | None, refusals: Sequence[Refusal]
     pool = budget.pool_bytes
     return Judged(
         "unsure",
-        f"the pool is {pool.low / GIB:.1f} to {pool.high / GIB:.1f} GiB by what is known: too near to the limit",
-        missing=budget.missing or ("free_after_weights_gib: the free memory after the weights, from any log",),
+        f"by what is known the pool is {pool.low / GIB:.1f} to {pool.high / GIB:.1f} GiB: too near the limit",
+        missing=budget.missing or ("a figure of any log, such as --reading free_after_weights_gib=..",),
     )
 
 
@@ -204,7 +207,9 @@ def _why_it_fails(budget: Budget) -> str:
 def concurrency(budget: Budget, contexts: Sequence[int], longest: int | None) -> dict[int, float]:
     """Requests of each length that the pool holds at once; without lengths some usual ones."""
     tokens = budget.kv_tokens
-    lengths = list(contexts) or sorted({n for n in (4096, 32768, longest) if n and (not longest or n <= longest)})
+    lengths = list(contexts) or sorted(
+        {n for n in (4096, 32768, longest) if n and (not longest or n <= longest)}
+    )
     if tokens is None:
         return {}
     return {length: round(max(0.0, tokens.value) / length, 2) for length in lengths if length > 0}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ullage.core.deployment import Budget, Deployment, Verdict
+from ullage.core.deployment import Budget, Deployment, Interval, Verdict
 from ullage.core.finding import Change, Prediction
 from ullage.engines.base import Candidate, Engine
 from ullage.engines.runtime.changes import Scalar, changed, prediction
@@ -43,10 +43,12 @@ class Tried(Struct, frozen=True):
         return Change(flags, self.why, predicted, "likely" if self.verdict == "starts" else "possible")
 
 
-def changes(engine: Engine, deployment: Deployment, base: Budget, verdict: Verdict) -> tuple[Change, ...]:
+def changes(
+    engine: Engine, deployment: Deployment, base: Budget, interval: Interval | None, verdict: Verdict
+) -> tuple[Change, ...]:
     """At most six changes, the best first: those that start where ``deployment`` does not, or that enlarge the
     pool of one that does. A change that needs no further GPU comes first."""
-    tried = list(_tried(engine, deployment, base, starts=verdict == "starts"))
+    tried = list(_tried(engine, deployment, base, interval, starts=verdict == "starts"))
     if verdict == "starts":
         least = WORTH * (base.kv_tokens.value if base.kv_tokens is not None else 0.0)
         kept = [one for one in tried if one.verdict == "starts" and one.tokens > least]
@@ -56,11 +58,13 @@ def changes(engine: Engine, deployment: Deployment, base: Budget, verdict: Verdi
     return tuple(one.change for one in sorted(kept, key=lambda one: one.more_gpus)[:MOST])
 
 
-def _tried(engine: Engine, deployment: Deployment, base: Budget, *, starts: bool) -> Iterator[Tried]:
+def _tried(
+    engine: Engine, deployment: Deployment, base: Budget, interval: Interval | None, *, starts: bool
+) -> Iterator[Tried]:
     """Each candidate planned again. More GPUs than there are help only a launch that does not start; of several
     sizes of one kind the first that does is enough."""
     enough: set[str] = set()
-    for candidate in _candidates(engine, deployment):
+    for candidate in _candidates(engine, deployment, interval):
         sizes = [name for name in candidate.settings if name in _SIZES]
         if enough.intersection(sizes) or (starts and sizes and _more_gpus(deployment, candidate.settings)):
             continue
@@ -72,8 +76,8 @@ def _tried(engine: Engine, deployment: Deployment, base: Budget, *, starts: bool
         yield found
 
 
-def _candidates(engine: Engine, deployment: Deployment) -> Iterator[Candidate]:
-    yield from engine.candidates(deployment)
+def _candidates(engine: Engine, deployment: Deployment, interval: Interval | None) -> Iterator[Candidate]:
+    yield from engine.candidates(deployment, interval)
     model = deployment.model
     if model is None or model.quantization:
         return
@@ -126,5 +130,3 @@ def _more_gpus(deployment: Deployment, settings: dict[str, Scalar]) -> bool:
         size = settings.get(name, launch.integer(name) or 1)
         ranks *= int(size) if isinstance(size, int) else 1
     return machine is None or machine.count is None or ranks > machine.count
-
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich.console import RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -39,7 +39,7 @@ def ledgers(found: Sequence[Ledger], d: Diagnosis | None = None) -> Iterator[Ren
     if not ordered:
         return
     for label, ledger in alike(ordered):
-        yield _bar(label, ledger)
+        yield _Bar(label, ledger)
     fullest = max(ordered, key=lambda item: item.used_bytes)
     yield Text("")
     asked = d is not None and (decides(d) or fullest.of("kv_pool"))
@@ -85,21 +85,33 @@ def _close(a: Ledger, b: Ledger) -> bool:
     return bool(stages) and all(abs(a.of(stage) - b.of(stage)) < 0.05 * GIB for stage in stages)
 
 
-def _bar(label: str, ledger: Ledger, width: int = 56) -> Text:
-    text = Text(f"{label or 'GPU':<12} ")
-    used = 0
-    total = max(ledger.total_bytes, sum(max(0, e.bytes) for e in ledger.entries), 1)
-    for entry in ledger.entries:
-        cells = round(width * max(0, entry.bytes) / total)
-        text.append(_SHADES.get(entry.stage, "░") * cells, _COLOURS.get(entry.stage, "white"))
-        used += cells
-    text.append("·" * max(0, width - used))
-    text.append(f"  {gib_text(ledger.total_bytes)}")
-    if ledger.left_bytes < 0:
-        text.append(f"  {gib_text(-ledger.left_bytes)} too much", "red")
-    else:
-        text.append(f"  {gib_text(ledger.left_bytes)} left")
-    return text
+class _Bar:
+    """One rank's GPU drawn to scale, as wide as the console allows: what is used, what is left."""
+
+    def __init__(self, label: str, ledger: Ledger) -> None:
+        self.label = f"{label or 'GPU':<12} "
+        self.ledger = ledger
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        tail = self._tail()
+        width = options.max_width - len(self.label) - len(tail.plain)
+        yield Text.assemble(self.label, self._cells(max(12, min(56, width))), tail)
+
+    def _cells(self, width: int) -> Text:
+        text, used = Text(), 0
+        total = max(self.ledger.total_bytes, sum(max(0, e.bytes) for e in self.ledger.entries), 1)
+        for entry in self.ledger.entries:
+            cells = min(width - used, round(width * max(0, entry.bytes) / total))
+            text.append(_SHADES.get(entry.stage, "░") * cells, _COLOURS.get(entry.stage, "white"))
+            used += cells
+        return text.append("·" * (width - used))
+
+    def _tail(self) -> Text:
+        left = self.ledger.left_bytes
+        text = Text(f"  {gib_text(self.ledger.total_bytes)}")
+        if left < 0:
+            return text.append(f"  {gib_text(-left)} too much", "red")
+        return text.append(f"  {gib_text(left)} left")
 
 
 def _entries(ledger: Ledger, reserve: Entry | None) -> Table:

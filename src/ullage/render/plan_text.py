@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterator
 from math import ceil, floor
-from textwrap import wrap
 from typing import TextIO
 
 from ullage.core.deployment import Interval
@@ -19,7 +18,8 @@ WIDTH = 112
 _NAMES = {"sglang": "SGLang", "vllm": "vLLM"}
 _VERDICTS = {"starts": "will start", "fails": "will not start", "unsure": "cannot tell"}
 _SHADES = {
-    "init": "░", "weights": "█", "profile": "▒", "kv_pool": "▓", "graph_capture": "▒", "warmup": "░", "serving": "░",
+    "init": "░", "weights": "█", "profile": "▒", "kv_pool": "▓", "graph_capture": "▒", "warmup": "░",
+    "serving": "░",
 }  # fmt: skip
 _COLOURS = {"starts": "1;32", "fails": "1;31", "unsure": "1;33"}
 
@@ -180,9 +180,20 @@ def predicted(p: Prediction) -> str:
 
 
 def _bullet(text: str) -> Iterator[str]:
-    for index, line in enumerate(wrap(text, WIDTH - 4, break_on_hyphens=False) or [""]):
+    for index, line in enumerate(wrap(text, WIDTH - 4) or [""]):
         yield f"  {'-' if not index else ' '} {line}"
 
 
 def _wrapped(text: str, indent: int) -> Iterator[str]:
-    return (" " * indent + line for line in wrap(text, WIDTH - indent, break_on_hyphens=False))
+    return (" " * indent + line for line in wrap(text, WIDTH - indent))
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """``text`` in lines of at most ``width``, broken at blanks; a longer word stands alone."""
+    lines: list[str] = []
+    for word in text.split():
+        if lines and len(lines[-1]) + 1 + len(word) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines

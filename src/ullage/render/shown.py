@@ -13,7 +13,7 @@ def decides(d: Diagnosis) -> bool:
     if not d.budget.formula:
         return False
     fails = d.budget.verdict == "fails" and d.budget.fails_at not in ("args", "init", "weights")
-    said = d.budget.formula in f"{d.summary}\n{d.explanation}"
+    said = d.budget.formula in f"{d.summary}\n{d.explanation}" and d.budget.verdict != "starts"
     return d.outcome != "started" and (said or (fails and d.phase not in ("args", "init", "weights")))
 
 

@@ -19,7 +19,7 @@ from ullage.render.remedies import remedies, title
 from ullage.render.shown import bounds, decides, reached
 
 _PHASES = {
-    "args": "while reading its arguments",
+    "args": "while reading arguments and configuration",
     "init": "while starting up, before the weights",
     "weights": "while loading weights",
     "profile": "in the profile run",
@@ -29,6 +29,8 @@ _PHASES = {
     "serving": "while serving",
 }
 _NAMES = {"sglang": "SGLang", "vllm": "vLLM"}
+#: what stands before a summary that is not certain
+_DOUBT = {"likely": "Probably: ", "possible": "Possibly: "}
 _OUTCOMES = {"started": "started", "crashed": "crashed", "hang": "hangs", "unknown": "outcome unknown"}
 
 
@@ -48,7 +50,7 @@ def diff(diagnosis: Diagnosis, console: Console | None = None) -> None:
 
 def _why(d: Diagnosis) -> Iterator[RenderableType]:
     yield _title(d)
-    yield Padding(Text(d.summary, style="bold"), (1, 2, 0, 2))
+    yield Padding(Text(f"{_DOUBT.get(d.certainty or '', '')}{d.summary}", style="bold"), (1, 2, 0, 2))
     if d.cause and d.cause != "none":
         yield Padding(Text(f"cause: {d.cause} ({d.certainty})", style="dim"), (0, 2))
     if d.explanation or decides(d):
@@ -159,8 +161,8 @@ def _number(item: Inferred) -> str:
         return f"{item.value:,.0f}{of} ({item.low:,.0f} to {item.high:,.0f})"
     if not of and all(float(value).is_integer() for value in (item.value, item.low, item.high)):
         return f"{item.value:.0f} ({item.low:.0f} to {item.high:.0f})"
-    digits = 2 if of else 3
-    low, high = (f"{value:.{digits if of else digits + 1}f}" for value in (item.low, item.high))
+    digits = 2 if of else 4
+    low, high = (f"{value:.{digits}f}" for value in (item.low, item.high))
     return f"{item.value:.{digits}f}{of} ({low} to {high})"
 
 

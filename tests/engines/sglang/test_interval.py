@@ -139,3 +139,19 @@ def test_a_cap_on_tokens_caps_the_pool_without_a_known_model() -> None:
     capped = start(read, 0.88, None).with_args(max_total_tokens=Arg(50_000, "given"))
     found = memory.budget(capped)
     assert found.kv_tokens is not None and found.kv_tokens.value == 50_000
+
+
+def test_a_refusal_above_the_weights_share_bounds_nothing() -> None:
+    """The figures of one rank leave a pool at 0.95, the engine found none: another term or rank decides."""
+    words = "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."
+    refused = Failure(source=Source("A.log", 9), kind="", at="kv_pool", text="", message=words)
+    run = Run("sglang", events=(refused,))
+    assert memory.interval(run, start(BEFORE | AFTER, 0.95)).low is None
+    assert memory.interval(run, start(BEFORE | AFTER, 0.55)).low is not None
+
+
+def test_a_workspace_that_the_log_shows_must_fit_too() -> None:
+    plain = by_rules(known(start(BEFORE | AFTER, 0.88)), 0.769)
+    shown = by_rules(known(start(BEFORE | AFTER | {"workspace_gib": "10.00"}, 0.88)), 0.769)
+    assert plain is not None and shown is not None
+    assert shown.least - plain.least == pytest.approx(10 * GIB, rel=0.01)

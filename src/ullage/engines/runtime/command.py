@@ -15,8 +15,9 @@ from ullage.engines.runtime.manifest import chosen as chosen_container
 from ullage.engines.runtime.manifest import containers, is_manifest
 
 MAX_COMMAND = 256 << 10
+_FLAG = re.compile(r"--?\w")
 _CONTINUED = re.compile(r"[\\^`][ \t]*\r?\n")
-_TAG = re.compile(r"(?<![\d.])0\.\d+\.\d+(?:\.?(?:post|rc|dev)\d+)*(?:\+[\w.]+)?")
+_TAG = re.compile(r"(?<![\d.])0\.\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc|dev)\d+)*(?:\+[\w.]+)?")
 _PINNED = re.compile(r"(?:^|/)(sglang|vllm)(?:\[[\w,-]*\])?==(\S+)")
 _POWERSHELL = re.compile(r"\$env:(\w+)(?:=(.*))?", re.IGNORECASE | re.DOTALL)
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
@@ -86,9 +87,16 @@ def split(text: str) -> list[str]:
     return [word for word in _words(text) if not isinstance(word, _Joint)]
 
 
-def words_of(text: str) -> list[str]:
-    """Every word in ``text``, quotes closed or not: to find out whose command it is."""
-    return re.findall(r"[^\s\"',\[\]“”‘’]+", text[:MAX_COMMAND])
+def belongs(text: str, owns: Callable[[Sequence[str]], bool]) -> bool:
+    """True if ``text`` starts a server that ``owns`` knows, quotes closed or not. Never raises."""
+    text = text[:MAX_COMMAND]
+    words = re.findall(r"[^\s\"',\[\]“”‘’]+", text)
+    if owns(text.split()) or owns([word for word in words if word != "-"]):
+        return True
+    try:
+        return is_manifest(text) and any(owns(words) for words in containers(text, split))
+    except CommandError:
+        return False
 
 
 def _opened(words: list[str], env: dict[str, str], owns: Callable[[Sequence[str]], bool]) -> Command:
@@ -160,10 +168,13 @@ def _image(words: Sequence[str]) -> str | None:
 def _commands(words: list[str]) -> Iterator[list[str]]:
     """Words between joints; a new line that begins with a flag goes on with the command before it."""
     current: list[str] = []
+    follows = list(words)
+    for i in range(len(words) - 2, -1, -1):
+        follows[i] = words[i] if words[i] != "\n" else follows[i + 1]
     for i, word in enumerate(words):
         if not isinstance(word, _Joint):
             current.append(word)
-        elif word == "\n" and i + 1 < len(words) and words[i + 1].startswith("-") and current:
+        elif word == "\n" and current and _FLAG.match(follows[i]):
             continue
         elif current:
             yield _redirected(current)

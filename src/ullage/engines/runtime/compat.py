@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 
 from msgspec import Struct
 from packaging.version import Version
@@ -157,6 +156,8 @@ def _draft_names(target: str, head: str) -> Iterator[Hazard]:
 
 def variables(table: VariableTable, launch: Launch, engine: str, prefixes: tuple[str, ...]) -> Iterator[Hazard]:
     """Variables of the engine that this release does not read: renamed, dropped, not yet there, misspelt."""
+    from difflib import get_close_matches
+
     release = launch.release
     for name in [name for name in launch.env if name.startswith(prefixes)][:100]:
         stretches = table.variable.get(name)

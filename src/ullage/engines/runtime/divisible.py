@@ -1,5 +1,5 @@
-"""Sizes that must divide by the number of ranks: heads, widths, FP8 blocks. Both engines have these from Megatron
-and from DeepSeek's block format; which groups of ranks share what, each engine says by itself.
+"""Sizes that must divide by the number of ranks: heads, widths, FP8 blocks. Both engines have these from
+Megatron and from DeepSeek's block format; which groups of ranks share what, each engine says by itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _BLOCK = re.compile(r"fp8 block (\d{1,5})x(\d{1,5})")
 def uneven(model: Model, *, attn_tp: int, mlp_tp: int, expert_tp: int) -> Iterator[str]:
     """A sentence for each size of ``model`` that its ranks cannot share evenly.
 
-    ``attn_tp`` ranks share the heads, ``mlp_tp`` a dense layer, ``expert_tp`` one expert (1: experts are whole).
+    ``attn_tp`` ranks share the heads, ``mlp_tp`` a dense layer, ``expert_tp`` one expert (1: it is whole).
     """
     if model.num_heads and model.num_heads % attn_tp:
         yield f"{model.num_heads} attention heads do not divide by {attn_tp} ranks"

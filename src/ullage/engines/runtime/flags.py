@@ -122,8 +122,8 @@ def is_flag(word: str) -> bool:
 def values_after(words: Sequence[str], at: int, *, many: bool) -> list[str]:
     """The values that follow an option at ``at``: one, or all up to the next option."""
     found: list[str] = []
-    for word in words[at + 1 :]:
-        if is_flag(word) or (found and not many):
+    for place in range(at + 1, len(words)):
+        if is_flag(words[place]) or (found and not many):
             break
-        found.append(word)
+        found.append(words[place])
     return found

@@ -16,6 +16,8 @@ from ullage.engines.runtime.nearest import nearest
 #: words that stand for a value: $TP, ${TP}, <tp>, TP_SIZE, {{tp}}
 PLACEHOLDER = re.compile(r"\$.*|<[^>]*>|\{\{.*\}\}|[A-Z][A-Z0-9_]*|\.\.\.|…")
 MOST_CHOICES = 12
+#: more is no launch command any more
+MOST_PROBLEMS = 40
 
 #: a word and the row whose value it is -> what is wrong with it, or None
 Check = Callable[[FlagRow, str], str | None]
@@ -59,12 +61,15 @@ class Judge:
         return f"{self.title} {self.release}"
 
     def judge(self, uses: Iterable[Use]) -> Iterator[Problem]:
+        """The problems in the order of the command, each once, MOST_PROBLEMS at most."""
         seen: set[Problem] = set()
         for use in _joined(uses):
             problem = self._of(use)
             if problem is not None and problem not in seen:
                 seen.add(problem)
                 yield problem
+            if len(seen) >= MOST_PROBLEMS:
+                return
 
     def _of(self, use: Use) -> Problem | None:
         if not use.spelling:

@@ -62,12 +62,13 @@ class ChangeRow(Struct, frozen=True, forbid_unknown_fields=True):
     """A remedy: flags or variables as one would paste them; ``change`` may be empty for advice in words.
 
     ``step``: settings by how much to change them from the value in force, left out where it is not known.
-    ``since`` and ``until``: the releases that know it.
+    ``since`` and ``until``: the releases that know it. ``unless``: a pattern of the log that makes it needless.
     """
 
     why: str
     change: dict[str, Scalar] = field(default_factory=dict)
     step: dict[str, float] = field(default_factory=dict)
+    unless: str = ""
     since: str | None = None
     until: str | None = None
     certainty: How = "likely"
@@ -125,6 +126,8 @@ class RowCause:
 def _changes(rows: Iterable[ChangeRow], case: Case, groups: Mapping[str, str]) -> Iterator[Change]:
     for row in rows:
         if not Span(row.since, row.until).holds(case.deployment.launch.release):
+            continue
+        if row.unless and _pattern(row.unless).search(case.log):
             continue
         change = {_filled(name, groups): _value(value, groups) for name, value in row.change.items()}
         stepped = _stepped(row.step, case)

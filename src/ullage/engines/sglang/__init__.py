@@ -89,10 +89,10 @@ class Sglang:
 
         return refusals(deployment)
 
-    def candidates(self, deployment: Deployment) -> Sequence[Candidate]:
+    def candidates(self, deployment: Deployment, interval: Interval | None) -> Sequence[Candidate]:
         from ullage.engines.sglang.candidates import candidates
 
-        return candidates(deployment)
+        return candidates(deployment, interval)
 
     def warnings(self, deployment: Deployment) -> list[Hazard]:
         from ullage.engines.sglang.compat import warnings

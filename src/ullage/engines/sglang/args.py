@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -165,6 +164,8 @@ def _configured(data: dict[str, Any] | Any, release: Version | None) -> Iterator
     """The words that ConfigArgumentMerger makes of a file (0.5.3..0.5.23, server_args_config_parser.py): until
     0.5.7 a true boolean is a flag and a false one nothing; from 0.5.8 on only for flags without a value, others
     get "true" or "false"; objects are JSON from 0.5.14 on."""
+    import json
+
     known = flags(release)
     for key, value in data.items():
         row, _ = known.find("--" + key.replace("_", "-"))

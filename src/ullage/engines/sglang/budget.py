@@ -153,8 +153,8 @@ def free_slack(base: Known, pool: Pool) -> tuple[Entry, ...]:
 
 
 def late_draft(base: Known) -> Entry | None:
-    """The draft's weights where they are loaded after the pool (..0.5.13): out of the slack. A draft that is not
-    known is taken to be a layer of the target."""
+    """The draft's weights where they are loaded after the pool (..0.5.13): out of the slack. A draft that is
+    not known is taken to be a layer of the target."""
     s, model = base.settings, base.model
     if model is None or not s.speculative or s.speculative_algorithm == "NGRAM" or loads_draft_first(s):
         return None

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ullage.core.deployment import Deployment
+from ullage.core.deployment import Deployment, Interval
 from ullage.core.model import Model
 from ullage.engines.base import Candidate
 from ullage.engines.sglang.cells import element_bytes, is_recurrent
-from ullage.engines.sglang.interval import interval
 from ullage.engines.sglang.known import Known, known
+from ullage.engines.sglang.settings import at_least
 
 #: FP8 arithmetic and FP8 caches begin with Ada
 FP8_SINCE = (8, 9)
 
 
-def candidates(deployment: Deployment) -> list[Candidate]:
+def candidates(deployment: Deployment, interval: Interval | None) -> list[Candidate]:
     base = known(deployment)
-    return [*_fraction(deployment), *_smaller(base), *_cache(base), *_wider(base)]
+    return [*_fraction(deployment, interval), *_smaller(base), *_cache(base), *_wider(base)]
 
 
-def _fraction(deployment: Deployment) -> Iterator[Candidate]:
-    best = interval(None, deployment).recommended
+def _fraction(deployment: Deployment, interval: Interval | None) -> Iterator[Candidate]:
+    best = interval.recommended if interval is not None else None
     if best is not None and best != deployment.launch.number("mem_fraction_static"):
         yield Candidate({"mem_fraction_static": best}, "the best value inside the interval that starts")
 
@@ -30,7 +30,8 @@ def _smaller(base: Known) -> Iterator[Candidate]:
     """What must fit beside the pool, made smaller: with a larger fraction the pool gains it."""
     s = base.settings
     if s.decode_graphs and (s.cuda_graph_max_bs or 0) > 64:
-        yield Candidate({"cuda_graph_max_bs": 32}, "fewer graphs; batches above 32 run without one")
+        name = "cuda_graph_max_bs_decode" if at_least(s.release, "0.5.20") else "cuda_graph_max_bs"
+        yield Candidate({name: 32}, "fewer graphs; batches above 32 run without one")
     if (s.chunked_prefill_size or 0) > 2048:
         yield Candidate({"chunked_prefill_size": 2048}, "smaller activations; long prompts take longer")
     context = s.context_length or (base.model.max_context if base.model else None) or 0

@@ -165,9 +165,16 @@ def fraction(base: Known) -> tuple[Band | None, str]:
     implied, f_default = fraction_by_pool(base) or fraction_by_rest(base), base.settings.mem_fraction_static
     if implied is not None and not _holds(implied[0], f_default, factor):
         return roundest(implied[0]), implied[1]
-    if f_default is None or base.deployment.launch.release is None:
+    release = base.deployment.launch.release
+    if f_default is None or (release is None and not _is_plan(base)):
         return None, ""
-    return _exactly(f_default * factor), f"default of {base.deployment.launch.version}"
+    return _exactly(f_default * factor), f"default of {base.deployment.launch.version or 'the newest release'}"
+
+
+def _is_plan(base: Known) -> bool:
+    """True for a command alone: the newest rules answer where no release is named. A log has a release of its
+    own, known or not."""
+    return base.deployment.launch.command is not None and not base.deployment.by_rank
 
 
 def _holds(band: Band, fraction: float | None, factor: float) -> bool:

@@ -15,12 +15,15 @@ from ullage.engines.sglang.room import Room, by_rules, default_fraction, observe
 from ullage.engines.sglang.vision import for_vision
 
 FLAG = "--mem-fraction-static"
+EMPTY = "stuck-between-two-fractions"
 #: a pool of fewer tokens takes no request at all (tp_worker: "Memory pool size is too small")
 LEAST_TOKENS = 6
 #: the allocator's words; the scheduler's "Out of memory even after retracting" is about its own tokens
 _OOM = re.compile(
     r"(?:CUDA|HIP|XPU|NPU|driver)[\w ]*(?:error)?:? out of memory|OutOfMemoryError|Tried to allocate", re.I
 )
+#: the engine's words for a budget that leaves no pool
+_NO_POOL = re.compile(r"Please try to increase --mem-fraction-static|leave no GPU memory for the KV cache")
 #: with less of the card than this to share between pool and the rest, the middle is as good as any
 _NARROW = 0.03
 
@@ -36,6 +39,8 @@ def interval(run: Run | None, deployment: Deployment) -> Interval:
     if base.total is None or base.free is None or base.total.low < MIB or base.free.low > base.total.high:
         return Interval(FLAG)
     low, low_because = _low(base)
+    if _refused_above(run, base, low):
+        return Interval(FLAG)
     room = observed(run, base) or by_rules(base, low)
     if room is None:
         return Interval(FLAG, low=low, low_because=low_because)
@@ -44,8 +49,27 @@ def interval(run: Run | None, deployment: Deployment) -> Interval:
     high = floor(min(0.99, 1 - beside / base.total.value) * 1000) / 1000
     low, high = _as_seen(run, base, low, high)
     high, because, wanted = _below_failure(run, base, high, room.because)
-    best = recommended(low, high, min(wanted, _kept(run, base, room, _prudent(base, room, low))))
-    return Interval(FLAG, low, high, best, low_because, because)
+    prudent = _kept(run, base, room, _prudent(base, room, low))
+    best = _at_its_own_pool(base, low, high, recommended(low, high, min(wanted, prudent)))
+    return Interval(FLAG, low, high, best, low_because, because, EMPTY)
+
+
+def _refused_above(run: Run | None, base: Known, low: float) -> bool:
+    """True if the launch had no pool although its fraction lies above ``low``: another term, or a rank that is
+    not shown, decides, and these figures bound nothing."""
+    f, _ = fraction(base)
+    if run is None or f is None or f.value <= low + 0.002:
+        return False
+    return any(_NO_POOL.search(f"{failure.text} {failure.message}") for failure in run.all(Failure))
+
+
+def _at_its_own_pool(base: Known, low: float, high: float, best: float | None) -> float | None:
+    """``best``, lowered where the larger pool that it makes needs more beside it (tables, uncounted drafts)."""
+    f = base.settings.mem_fraction_static
+    if best is None or f is None or best <= max(f, low + 0.02):
+        return best
+    room = by_rules(base, low, best)
+    return recommended(low, high, min(best, _prudent(base, room, low))) if room is not None else best
 
 
 def _low(base: Known) -> tuple[float, str]:

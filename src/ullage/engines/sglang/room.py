@@ -76,15 +76,15 @@ def observed(run: Run | None, base: Known) -> Room | None:
     return Room(Band(taken, taken, taken), serving, text)
 
 
-def by_rules(base: Known, low: float) -> Room | None:
-    """By the terms of slack, and what the libraries take at their first use. The request table depends on the
-    pool, and so on the fraction: worked out at the smallest useful one."""
-    pool = pool_at(base, max(low + 0.02, base.settings.mem_fraction_static or 0))
+def by_rules(base: Known, low: float, at: float | None = None) -> Room | None:
+    """By the terms of slack, and what the libraries take at their first use. Tables and uncounted drafts depend
+    on the pool, and so on the fraction: worked out ``at`` one, else at the one in force or the least useful."""
+    pool = pool_at(base, at if at is not None else max(low + 0.02, base.settings.mem_fraction_static or 0))
     if pool is None or base.total is None:
         return None
     entries = free_slack(base, pool)
     least, value, most = total_of(at_start(entries))
-    start = add(Band(value, least, most), libraries(base.settings.tp * base.settings.pp))
+    start = add(Band(value, least, most), libraries(base.settings.tp * base.settings.pp), _workspace(base))
     serving = _served(entries)
     names = [_WORDS.get(e.name, e.name) for e in sorted(entries, key=lambda e: -e.low) if e.low > 0.05 * GIB][
         :4
@@ -92,6 +92,12 @@ def by_rules(base: Known, low: float) -> Room | None:
     need = f"{(start.low + serving.low) / GIB:.1f} to {(start.high + serving.high) / GIB:.0f} GiB, estimated"
     listed = f" ({', '.join(names)})" if names else ""
     return Room(start, serving, f"what must fit beside the pool{listed}: {need}")
+
+
+def _workspace(base: Known) -> Band:
+    """A workspace that the log shows to grow with the pool (AITER): the terms of slack do not know it."""
+    shown = base.read("workspace_gib")
+    return shown if shown is not None and shown.value > 4 * GIB else Band(0, 0, 0)
 
 
 def libraries(ranks: int) -> Band:

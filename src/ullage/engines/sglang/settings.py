@@ -140,6 +140,7 @@ _RENAMED = {
     "num_steps": ("speculative_num_steps",),
     "topk": ("speculative_eagle_topk",),
     "draft_tokens": ("speculative_num_draft_tokens",),
+    "cuda_graph_max_bs": ("cuda_graph_max_bs_decode", "cuda_graph_max_bs"),
 }
 
 
@@ -164,7 +165,7 @@ MOST_RANKS = 4096
 def _numbers(launch: Launch) -> dict[str, Any]:
     names = {name: (name,) for name in (
         "max_prefill_tokens", "page_size", "context_length", "max_total_tokens", "max_running_requests",
-        "max_mamba_cache_size", "cuda_graph_max_bs",
+        "max_mamba_cache_size",
     )} | _RENAMED  # fmt: skip
     whole = {key: _first(_count(launch.get(name)) for name in spelled) for key, spelled in names.items()}
     for key in ("tp", "pp", "dp", "cp"):

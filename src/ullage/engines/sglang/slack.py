@@ -168,7 +168,9 @@ def decode_graphs(model: Model, s: Settings, pool: Pool) -> Entry | None:
     if not largest or not count:
         return None
     sets = 1 + (2 if draft_layers(s) else 0)
-    batch = largest * s.tokens_per_request * activation_bytes_per_token(model, s) + logits_bytes(model, s, largest)
+    batch = largest * s.tokens_per_request * activation_bytes_per_token(model, s) + logits_bytes(
+        model, s, largest
+    )
     each = 45 * MIB if model.num_experts and s.tp > 1 else 14 * MIB
     value = sets * count * each + batch
     return estimated(

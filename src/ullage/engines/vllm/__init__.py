@@ -91,10 +91,10 @@ class Vllm:
 
         return refusals(deployment)
 
-    def candidates(self, deployment: Deployment) -> Sequence[Candidate]:
+    def candidates(self, deployment: Deployment, interval: Interval | None) -> Sequence[Candidate]:
         from ullage.engines.vllm.candidates import candidates
 
-        return candidates(deployment)
+        return candidates(deployment, interval)
 
     def warnings(self, deployment: Deployment) -> list[Hazard]:
         from ullage.engines.vllm.compat import warnings

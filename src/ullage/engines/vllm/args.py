@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -154,6 +153,7 @@ def _arguments(command: Command, release: Version | None, files: Files | None) -
 def _configured(data: Mapping[str, Any], release: Version | None) -> Iterator[str]:
     """The words that FlexibleArgumentParser makes of a file: booleans are flags since 0.6.4 (False: nothing;
     since 0.28.0 "--no-.."), lists several words since 0.10.2, objects JSON since 0.16.0; before, all is text."""
+    import json
 
     def since(first: str) -> bool:
         return release is None or release >= Version(first)

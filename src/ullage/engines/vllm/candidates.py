@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ullage.core.deployment import Deployment
+from ullage.core.deployment import Deployment, Interval
 from ullage.core.model import Model
 from ullage.engines.base import Candidate
-from ullage.engines.vllm.interval import interval
 from ullage.engines.vllm.kv_plan import KvPlan
 from ullage.engines.vllm.kv_specs import element_bytes
 from ullage.engines.vllm.pool import kv_plans
@@ -18,18 +17,18 @@ from ullage.engines.vllm.terms import terms
 FP8_SINCE = (8, 9)
 
 
-def candidates(deployment: Deployment) -> list[Candidate]:
+def candidates(deployment: Deployment, interval: Interval | None) -> list[Candidate]:
     s = settings(deployment)
     pool = terms(deployment, s).pool
     plans = kv_plans(deployment, s, pool.band if pool else None)
     return [
-        *_share(deployment), *_shorter(s, plans), *_fewer(deployment, s, plans),
+        *_share(deployment, interval), *_shorter(s, plans), *_fewer(deployment, s, plans),
         *_cache(deployment, s), *_wider(deployment, s),
     ]  # fmt: skip
 
 
-def _share(deployment: Deployment) -> Iterator[Candidate]:
-    best = interval(None, deployment).recommended
+def _share(deployment: Deployment, interval: Interval | None) -> Iterator[Candidate]:
+    best = interval.recommended if interval is not None else None
     if best is not None and best != deployment.launch.number("gpu_memory_utilization"):
         yield Candidate({"gpu_memory_utilization": best}, "the largest share that leaves room beside it")
 

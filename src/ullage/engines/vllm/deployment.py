@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
@@ -101,14 +102,21 @@ def _chosen(
 
 
 def by_rank(run: Run) -> dict[str, dict[str, Reading]]:
-    """Each rank's own first figures. A worker that did not know its rank yet is named by its pid later on."""
+    """Each rank's own first figures, of the processes that hold a GPU where any does. A worker that did not
+    know its rank yet is named by its pid later on."""
     names = _labels(run)
     found: dict[str, dict[str, Reading]] = {}
     for figure in run.all(Figure):
         if not figure.draft:
             label = names.get(figure.rank.pid or -1, figure.rank.label)
             found.setdefault(label, {}).setdefault(figure.name, _reading(figure))
-    return found
+    workers = {label: own for label, own in found.items() if own.keys() & _OF_RANK}
+    return dict(sorted((workers or found).items(), key=_natural))
+
+
+def _natural(item: tuple[str, object]) -> list[tuple[int, str]]:
+    """The order of ranks: "TP2" before "TP10"."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", item[0])]
 
 
 def _labels(run: Run) -> dict[int, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -50,6 +49,8 @@ def as_length(value: object) -> int | None:
 
 def config(launch: Launch, name: str) -> dict[str, Any]:
     """A setting that is a JSON object; {} where it is none or not readable."""
+    import json
+
     value: object = launch.get(name)
     if isinstance(value, str) and value.lstrip().startswith("{") and len(value) < 100_000:
         try:

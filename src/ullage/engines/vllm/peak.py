@@ -69,7 +69,7 @@ def activation_peak(deployment: Deployment, s: Settings) -> Band | None:
     high = max(sampler.high + 1.3 * hidden, 1.5 * dense)
     low = max(sampler.low + 0.8 * hidden, 0.7 * dense)
     if s.core == "V0":
-        low, high = 0.12 * value, 3 * high  # few logs, and of another profile
+        low, high = 0.7 * value, 1.4 * high  # of the driver's rank, which samples; the others need less
     elif s.release is None:
         low, high = either_runner(rows, model.vocab_size, elem, low, high, hidden)
     if model.num_experts:
@@ -89,7 +89,7 @@ def either_runner(
 
 
 def transformer_bytes(model: Model, s: Settings, elem: float) -> float:
-    """Bytes of activations of one batch in the widest layer: three times hidden, and the MLP's or the experts'."""
+    """Bytes of activations of one batch in the widest layer: three times hidden, and the MLP's or experts'."""
     tokens, tp = s.max_num_batched_tokens, s.cache.tp
     dense = 0 if model.num_experts and not model.is_mla else 3 * model.intermediate_size / tp
     wide = 3 * model.hidden_size + max(dense, expert_elements(model, tp))
@@ -108,12 +108,15 @@ def expert_elements(model: Model, tp: int) -> float:
 
 
 def indexer_bytes(model: Model, s: Settings) -> float:
-    """Bytes that a sparse-attention indexer reserves in the profile: 40 x max_model_len keys of 132 bytes, from
-    0.18.0 on VLLM_SPARSE_INDEXER_MAX_LOGITS_MB (512) MiB of logits (v1/attention/backends/mla/indexer.py)."""
-    if not any(layer.index_dim for layer in model.layers):
+    """Bytes that a sparse-attention indexer reserves in the profile: 40 x max_model_len keys of 132 bytes (of
+    compressed layers one for each 4 tokens), from 0.18.0 on VLLM_SPARSE_INDEXER_MAX_LOGITS_MB (512) MiB of
+    logits (v1/attention/backends/mla/indexer.py)."""
+    indexed = [layer for layer in model.layers if layer.index_dim]
+    if not indexed:
         return 0.0
+    ratio = min((layer.compress_ratio for layer in indexed if layer.compress_ratio), default=1)
     logits = 512 * MIB if since(s.release, "0.18.0") else 0
-    return (s.max_model_len or model.max_context or 0) * 40 * 132.0 + logits
+    return (s.max_model_len or model.max_context or 0) * 40 * 132.0 / ratio + logits
 
 
 def mla_profile_bytes(model: Model, s: Settings) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 from ullage.core.launch import Value
@@ -96,6 +95,8 @@ def wrong(row: FlagRow, word: str) -> str | None:
 
 
 def _strict(text: str) -> object:
+    import json
+
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -118,6 +119,8 @@ def human_int(text: str) -> int | None:
 
 def _json(text: str) -> object:
     """JSON, or what is left of it when the shell has eaten its quotes; else the text."""
+    import json
+
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -20,6 +20,7 @@ parallelism, a smaller quantisation, no draft model).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from ullage.core.finding import Case, Change, Finding, How, Refuted
@@ -63,7 +64,7 @@ def _dies_at_pool(case: Case) -> bool:
 def _summary(known: Terms) -> str:
     if known.share is None:
         return "mem_fraction_static is smaller than the share of the weights; no KV pool is left."
-    held = f"The weights alone hold {100 * known.share:.1f} % of the GPU memory that was free before them"
+    held = f"The weights alone hold {100 * known.share:.2f} % of the GPU memory that was free before them"
     if known.fraction is None:
         return f"{held}, more than mem_fraction_static allows; no KV pool is left."
     if known.fraction > known.share + 0.0005:
@@ -88,7 +89,8 @@ def _explanation(known: Terms) -> str:
     else:
         parts.append("(graphs, activations): total x (1 - mem_fraction_static).")
     if known.share is not None:
-        parts.append(f"No fraction up to {known.share:.3f} can start, whatever NCCL or the graphs take.")
+        least = math.ceil(known.share * 1000) / 1000
+        parts.append(f"No fraction below {least:.3f} can start, whatever NCCL or the graphs take.")
     if known.total is not None and known.fraction is not None and known.fraction > 0.05:
         lower = Terms(known.total, known.free, known.fraction - 0.05)
         if lower.pool is not None:
@@ -115,8 +117,9 @@ def _fixes(case: Case, known: Terms) -> Iterator[Change]:
 def _refuted(case: Case, known: Terms) -> Iterator[Refuted]:
     pool, used = known.pool, smallest(case, "init_used_gib")
     if pool is not None and pool < 0:
-        size = f"{used:.2f} GiB at that point" if used is not None else "tenths of a GiB"
-        yield Refuted("NCCL buffers", f"they take {size}; the budget is short of {-pool:.2f} GiB")
+        size = f"{used:.2f} GiB" if used is not None else "tenths of a GiB"
+        short = f"the budget is short of {-pool:.2f} GiB"
+        yield Refuted("NCCL buffers", f"all that was taken before the weights is {size}; {short}")
         yield Refuted(
             "IPC mappings or BAR space", "they do not enter the rule, which reads free device memory only"
         )

@@ -87,9 +87,8 @@ def _refused(case: Case) -> Finding:
     return Finding(
         cause="instance-accounting-shared-gpu", certainty="certain" if measured else "likely", weight=44,
         phase="kv_pool",
-        summary=("Another process holds" if measured else "Most likely another process holds")
-        + " part of this GPU; the fraction is a ceiling on the whole card, so nothing is left for this "
-        "server's pool.",
+        summary="Another process holds part of this GPU; the fraction is a ceiling on the whole card, "
+        "so nothing is left for this server's pool.",
         explanation=f"{seen}; what the neighbour holds is missing from this server's budget. "
         "The message to raise the fraction is right in its direction: the later server needs a larger one.",
         evidence=proof(case, "free_before_weights_gib", "free_after_weights_gib"),

@@ -63,9 +63,8 @@ def test(case: Case) -> Finding | None:
     draft = speculates(case) and not charges_draft(case)
     return Finding(
         cause="stuck-between-two-fractions", certainty="likely", weight=46,
-        summary=("No" if interval is not None and interval.empty else "Most likely no")
-        + " mem_fraction_static works for this launch: a lower one leaves no pool, a higher one no room "
-        "for what lies outside it.",
+        summary="No mem_fraction_static works for this launch: a lower one leaves no pool, a higher one no "
+        "room for what lies outside it.",
         explanation=f"The fraction must lie {low}; and {high}. "
         + ("This release does not count the draft model's weights and KV in the budget, so they too must fit "
            "outside it. " if draft else "")

@@ -1,0 +1,129 @@
+"""``ullage plan`` itself, and its plain command lines read without click: what ``plan.py`` declares, no more.
+
+Anything unusual (--help, an abbreviation, a missing value) is left to click and its messages.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from msgspec import Struct
+
+from ullage.core.deployment import Verdict
+from ullage.core.errors import InputError
+
+CODES: dict[Verdict, int] = {"starts": 0, "fails": 1, "unsure": 3}
+#: a launch command or a fragment that holds one; more is some other file
+MOST_BYTES = 1 << 20
+#: lengths of a request, in tokens
+MOST_TOKENS = 1 << 40
+HINT = 'ullage plan --gpu "8x H100" -- vllm serve MODEL'
+_TEXTS = {"--gpu": "gpu", "--engine-version": "engine_version", "--model-dir": "model_dir", "--file": "file"}
+
+
+class Options(Struct, frozen=True):
+    """What the command line says; ``launch`` are the words of the launch command."""
+
+    launch: tuple[str, ...] = ()
+    gpu: str | None = None
+    engine_version: str | None = None
+    model_dir: str | None = None
+    reading: tuple[str, ...] = ()
+    context: tuple[int, ...] = ()
+    file: str | None = None
+    as_json: bool = False
+
+
+def options_of(words: list[str]) -> Options | None:
+    """The options of a plain command line; None where click must judge."""
+    texts: dict[str, str] = {}
+    reading: list[str] = []
+    context: list[int] = []
+    as_json = False
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] not in ("-", "--"):
+        name, equals, value = words[at].partition("=")
+        at += 1
+        if name == "--json" and not equals:
+            as_json = True
+            continue
+        if name not in _TEXTS and name not in ("--reading", "--context"):
+            return None
+        if not equals:
+            if at >= len(words):
+                return None
+            value, at = words[at], at + 1
+        if name == "--reading":
+            reading.append(value)
+        elif name == "--context":
+            if not value.isascii() or not value.isdigit() or not 1 <= int(value[:20]) <= MOST_TOKENS:
+                return None
+            context.append(int(value))
+        else:
+            texts[_TEXTS[name]] = value
+    rest = words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:]
+    return Options(tuple(rest), reading=tuple(reading), context=tuple(context), as_json=as_json, **texts)
+
+
+def plan(options: Options) -> int:
+    """Answer; the exit code. Raises UllageError for what cannot be read."""
+    from ullage.cli.readings import readings
+    from ullage.plan import plan as planning
+
+    gc.disable()  # nothing of a plan lives long enough to be collected
+    found = planning.plan(planning.Asked(
+        text_of(options.launch, options.file), options.gpu, options.engine_version, options.model_dir,
+        readings(options.reading), options.context, read,
+    ))  # fmt: skip
+    if options.as_json:
+        from ullage.render import plan_json
+
+        sys.stdout.buffer.write(plan_json.plan(found))
+    else:
+        from ullage.render import plan_text
+
+        plan_text.plan(found)
+    sys.stdout.flush()
+    return CODES[found.verdict]
+
+
+def leave(code: int) -> NoReturn:
+    """End the process at once: taking the interpreter down would last as long as a tenth of the plan."""
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def text_of(launch: tuple[str, ...], file: str | None) -> str:
+    """The command as text. Raises InputError where there is none, or two."""
+    if launch and file:
+        raise InputError("the command is given twice", where="--file", hint="give it once")
+    if len(launch) == 1 and (" " in launch[0] or "\n" in launch[0]):
+        return launch[0]
+    if launch and launch != ("-",):
+        return shlex.join(launch)
+    if file is None and not launch and sys.stdin.isatty():
+        raise InputError("no launch command", where="plan", hint=HINT)
+    text = read(file)
+    if not text.strip():
+        raise InputError("no launch command", where=file or "stdin", hint=HINT)
+    return text
+
+
+def read(file: str | None) -> str:
+    """The text of a file, of stdin where none is named. Raises InputError where there is none, or too much."""
+    try:
+        if file is None or file == "-":
+            raw = sys.stdin.buffer.read(MOST_BYTES + 1)
+        else:
+            with Path(file).open("rb") as stream:
+                raw = stream.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot be read: {error}", where=file) from error
+    if len(raw) > MOST_BYTES:
+        raise InputError("larger than 1 MiB: no launch command", where=file or "stdin")
+    return raw.decode("utf-8", "replace")
