@@ -53,7 +53,7 @@ def test_budget_below_weights_says_the_formula_with_its_numbers(tmp_path: Path) 
     assert found.cause == "budget-below-weights"
     assert found.certainty == "certain"
     assert "21.78 - 94.08 x (1 - 0.55) = -20.56 GiB" in found.explanation
-    assert "0.768" in found.explanation
+    assert "No fraction below 0.769 can start" in found.explanation
     assert any(refuted.hypothesis == "NCCL buffers" for refuted in found.refuted)
 
 

@@ -57,12 +57,12 @@ def compared() -> str:
 @pytest.mark.parametrize(
     "statement",
     [
-        "The weights alone hold 76.8 % of the GPU memory that was free before them",
+        "The weights alone hold 76.85 % of the GPU memory that was free before them",
         "21.78 - 94.08 x (1 - 0.55) = -20.56 GiB",
         "= 42.34 GiB at 0.55, more than the 21.78 GiB that are free",
         "Lowering the fraction makes it worse: 21.78 - 94.08 x (1 - 0.5) = -25.26 GiB",
         "reserved at 0.55 42.34 GiB 94.08 x (1 - 0.55): kept out of weights and pool",
-        "NCCL buffers: they take 0.31 GiB at that point; the budget is short of 20.56 GiB",
+        "NCCL buffers: all that was taken before the weights is 0.31 GiB; the budget is short of 20.56 GiB",
         "--mem-fraction-static must be above 0.769",
     ],
 )
@@ -82,7 +82,7 @@ def test_alone_it_proposes_a_prudent_fraction(alone: str) -> None:
 def test_the_baseline_is_what_is_proposed_and_bounds_it(compared: str) -> None:
     assert "--mem-fraction-static 0.88 → starts, pool 10.49 GiB, 160,291 tokens" in compared
     assert "which beats an estimate: beside its pool it took 4.33 GiB until it was up" in compared
-    assert re.search(r"decides mem_fraction_static 0\.88 \(inferred\) 0\.55 -31\.05 GiB", compared)
+    assert re.search(r"decides mem_fraction_static 0\.880 \(inferred, 0\.8799.{0,30}0\.55.{0,30}-31\.05 GiB", compared)
     assert compared.count("+0.07 GiB") == 1, "what NCCL takes is counted once"
 
 
@@ -157,7 +157,7 @@ def test_figures_have_words_and_units() -> None:
     ("item", "shown"),
     [
         (Inferred("weights_gib", 72.3, 72.29, 72.31, ""), "72.30 GiB (72.29 to 72.31)"),
-        (Inferred("mem_fraction_static", 0.88, 0.8799, 0.8801, ""), "0.880 (0.8799 to 0.8801)"),
+        (Inferred("mem_fraction_static", 0.88, 0.8799, 0.8801, ""), "0.8800 (0.8799 to 0.8801)"),
         (Inferred("tp_size", 8, 8, 4096, ""), "at least 8"),
         (Inferred("kv_element_bytes", 2, 2, 2, ""), "2 bytes"),
     ],
