@@ -24,8 +24,12 @@ def main() -> None:
 
 def catalogue() -> bytes:
     """Every file of the model catalogue in one."""
-    paths = [path for folder in ("data", "checkpoints") for path in sorted((ROOT / "models" / folder).glob("*.toml"))]
-    twins = {path.relative_to(ROOT / "models").as_posix(): compiled(path.read_bytes()).decode() for path in paths}
+    paths = [
+        path for folder in ("data", "checkpoints") for path in sorted((ROOT / "models" / folder).glob("*.toml"))
+    ]
+    twins = {
+        path.relative_to(ROOT / "models").as_posix(): compiled(path.read_bytes()).decode() for path in paths
+    }
     return msgspec.json.format(msgspec.json.encode(twins), indent=1) + b"\n"
 
 

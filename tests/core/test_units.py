@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.units import GIB, MIB, Measured, gib_text, parse_size
+from ullage.core.units import GIB, MIB, Band, Measured, gib_text, parse_size
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,14 @@ def test_never_minus_zero() -> None:
     assert gib_text(-1 * MIB) == "-1.0 MiB"
     assert gib_text(4 * MIB) == "4.0 MiB"
     assert gib_text(0.07 * GIB) == "0.07 GiB"
+
+
+def test_the_odds_of_a_band() -> None:
+    band = Band(10, 5, 20)
+    assert band.chance_above(10) == pytest.approx(0.5)
+    assert band.chance_above(5) == pytest.approx(0.95, abs=1e-3)
+    assert band.chance_above(20) == pytest.approx(0.05, abs=1e-3)
+    chances = [band.chance_above(limit) for limit in range(-5, 40)]
+    assert chances == sorted(chances, reverse=True)
+    assert Band(3, 3, 3).chance_above(2.9) == 1.0
+    assert Band(3, 3, 3).chance_above(3) == 0.0

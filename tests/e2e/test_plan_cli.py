@@ -29,7 +29,13 @@ def test_text_of_the_founding_launch() -> None:
     done = ullage(*EIGHT, "--", *KIMI, "--mem-fraction-static", "0.55")
     text = done.stdout.decode()
     assert done.returncode == 1
-    for words in ("will not start", "budget-below-weights", "x (1 - 0.55)", "WHERE THE MEMORY GOES", "WHAT HELPS"):
+    for words in (
+        "will not start",
+        "budget-below-weights",
+        "x (1 - 0.55)",
+        "WHERE THE MEMORY GOES",
+        "WHAT HELPS",
+    ):
         assert words in text, words
     assert "\x1b[" not in text
 
@@ -76,7 +82,9 @@ def test_a_command_as_one_text_from_stdin_or_a_file(tmp_path: Path) -> None:
 def test_a_configuration_file_of_the_command(tmp_path: Path) -> None:
     config = tmp_path / "vllm.yaml"
     config.write_text("model: Qwen/Qwen3-8B\nmax-model-len: 8192\ngpu-memory-utilization: 0.5\n")
-    done = ullage("--gpu", "H100", "--engine-version", "0.19.0", "--json", "--", "vllm", "serve", "--config", str(config))
+    done = ullage(
+        "--gpu", "H100", "--engine-version", "0.19.0", "--json", "--", "vllm", "serve", "--config", str(config)
+    )
     found = json.loads(done.stdout)
     assert found["model"]["id"] == "Qwen/Qwen3-8B"
     assert found["settings"]["gpu_memory_utilization"]["value"] == 0.5

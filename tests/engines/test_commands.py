@@ -119,7 +119,9 @@ def test_one_launch_in_many_forms(form: str) -> None:
     assert launch.unknown == ()
 
 
-@pytest.mark.parametrize("form", ["variables", "exported", "powershell", "cmd", "docker", "compose", "kubernetes", "script"])
+@pytest.mark.parametrize(
+    "form", ["variables", "exported", "powershell", "cmd", "docker", "compose", "kubernetes", "script"]
+)
 def test_variables_are_found(form: str) -> None:
     assert parse(FORMS[form]).env["NCCL_P2P_LEVEL"] == "SYS"
 
@@ -144,14 +146,16 @@ def test_the_release_of_an_image(image: str, release: str | None) -> None:
 
 
 def test_an_image_alone_in_a_manifest() -> None:
-    launch = parse("containers:\n- image: vllm/vllm-openai:v0.9.1\n  args: ['--model', 'org/m', '--max-model-len', '4096']\n")
+    launch = parse(
+        "containers:\n- image: vllm/vllm-openai:v0.9.1\n  args: ['--model', 'org/m', '--max-model-len', '4096']\n"
+    )
     assert (launch.engine, launch.version, launch.model) == ("vllm", "0.9.1", "org/m")
     assert launch.integer("max_model_len") == 4096
 
 
 def test_quoted_json_survives_yaml() -> None:
     launch = parse(
-        "command:\n- vllm\n- serve\n- org/m\n- --speculative-config\n- '{\"method\": \"eagle\", \"num_speculative_tokens\": 3}'\n"
+        'command:\n- vllm\n- serve\n- org/m\n- --speculative-config\n- \'{"method": "eagle", "num_speculative_tokens": 3}\'\n'
     )
     assert launch.get("speculative_config") == {"method": "eagle", "num_speculative_tokens": 3}
 
@@ -235,7 +239,9 @@ def test_equals_sign_and_order_change_nothing(chosen: dict[str, str], random: ob
     joined = " ".join(f"{flag}='{value}'" for flag, value in pairs)
     first = engines.get("sglang").parse(f"{head} {spaced}", "0.5.9")
     second = engines.get("sglang").parse(f"{head} {joined}", "0.5.9")
-    assert {name: arg.value for name, arg in first.args.items()} == {name: arg.value for name, arg in second.args.items()}
+    assert {name: arg.value for name, arg in first.args.items()} == {
+        name: arg.value for name, arg in second.args.items()
+    }
 
 
 @given(st.lists(st.text(alphabet="ab\\ \"$`'#&|;\u00e4", min_size=1, max_size=6), min_size=1, max_size=5))

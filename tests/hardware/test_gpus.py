@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import tomllib
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ullage.core.tables import compiled
 from ullage.core.units import GIB, MIB
 from ullage.hardware.gpus import find, names, suggest
 
@@ -184,5 +186,9 @@ def test_compiled_tables_are_up_to_date() -> None:
     tool = runpy.run_path(str(root / "tools" / "compile_tables.py"))
     for name in tool["TABLES"]:
         path = tool["ROOT"] / name
-        assert path.with_suffix(".json").read_bytes() == compiled(path.read_bytes()), f"{name}: run tools/compile_tables.py"
-    assert (tool["ROOT"] / "models" / "catalogue.json").read_bytes() == tool["catalogue"](), "run tools/compile_tables.py"
+        assert path.with_suffix(".json").read_bytes() == compiled(path.read_bytes()), (
+            f"{name}: run tools/compile_tables.py"
+        )
+    assert (tool["ROOT"] / "models" / "catalogue.json").read_bytes() == tool["catalogue"](), (
+        "run tools/compile_tables.py"
+    )

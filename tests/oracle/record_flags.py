@@ -19,7 +19,11 @@ from pathlib import Path
 from typing import Any
 
 SWITCHES = ("BooleanOptionalAction", "EnableDisableAction")
-PARSERS = ("vllm.entrypoints.openai.cli_args", "vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.common.cli_args")
+PARSERS = (
+    "vllm.entrypoints.openai.cli_args",
+    "vllm.entrypoints.launchers.cli_args",
+    "vllm.entrypoints.common.cli_args",
+)
 #: what vLLM may lack here
 ABSENT = """gguf outlines outlines_core lmformatenforcer partial_json_parser airportsdata ray datasets scipy torchaudio
 torchvision depyf lark mistral_common tiktoken blake3 cv2 soundfile xformers compressed_tensors watchfiles
@@ -90,7 +94,9 @@ def main() -> None:
         actions = [action for action in parser_of(engine)._actions if action.dest != "help"]
     flags = {spelling: form(action) for action in actions for spelling in action.option_strings}
     choices = {
-        action.option_strings[0]: sorted(str(getattr(each, "value", each)) for each in action.choices if each is not None)
+        action.option_strings[0]: sorted(
+            str(getattr(each, "value", each)) for each in action.choices if each is not None
+        )
         for action in actions
         if action.option_strings and action.choices
     }

@@ -11,7 +11,7 @@ import pytest
 from packaging.version import Version
 
 from ullage.core.tables import load
-from ullage.engines.runtime.flags import FlagTable, Flags
+from ullage.engines.runtime.flags import Flags, FlagTable
 
 RECORDED = [json.loads(line) for line in Path(__file__).with_name("flags.jsonl").read_text().splitlines()]
 FORMS = {"flag": "none", "unflag": "none", "switch": "switch", "optional": "optional", "list": "many"}
@@ -38,7 +38,11 @@ def test_spellings_and_what_follows_them(recorded: dict[str, Any]) -> None:
     for spelling, form in recorded["flags"].items():
         if spelling not in known and form == "switch":
             positive = spelling.replace("--no-", "--", 1)
-            others = (positive, spelling.replace("--disable-", "--enable-"), spelling.replace("--enable-", "--disable-"))
+            others = (
+                positive,
+                spelling.replace("--disable-", "--enable-"),
+                spelling.replace("--enable-", "--disable-"),
+            )
             assert any(each in known and known[each].type == "switch" for each in others), spelling
             continue
         word = known[spelling].type

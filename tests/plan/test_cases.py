@@ -45,7 +45,9 @@ def planned(case: dict[str, Any]) -> Plan | None:
         command = shlex.join([f"{k}={v}" for k, v in launch.get("env", {}).items()] + argv)
         if engines.of_text(command) is None:
             return None
-        return plan(Asked(command, f"{hardware.get('count', 1)}x {hardware['gpu']}", case["case"]["version"] or None))
+        return plan(
+            Asked(command, f"{hardware.get('count', 1)}x {hardware['gpu']}", case["case"]["version"] or None)
+        )
     except (UllageError, ValueError):
         return None
 
@@ -53,7 +55,9 @@ def planned(case: dict[str, Any]) -> Plan | None:
 @pytest.fixture(scope="module")
 def plans() -> list[tuple[dict[str, Any], Plan]]:
     found = [(case, planned(case)) for case in plannable()]
-    return [(case, answer) for case, answer in found if answer is not None and answer.budget.pool_bytes is not None]
+    return [
+        (case, answer) for case, answer in found if answer is not None and answer.budget.pool_bytes is not None
+    ]
 
 
 def test_enough_cases_are_planned(plans: list[tuple[dict[str, Any], Plan]]) -> None:

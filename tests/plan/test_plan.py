@@ -92,7 +92,12 @@ def test_stuck_between_two_fractions_opens_with_a_second_gpu() -> None:
     [
         ("vllm serve microsoft/phi-2 --max-model-len 8192", "0.19.0", "H100", "max-len-exceeds-model"),
         ("vllm serve Qwen/Qwen3-8B --tensor-parallel-size 3", "0.19.0", "3x H100", "tp-not-divisible"),
-        ("vllm serve Qwen/Qwen3-235B-A22B-FP8 --tensor-parallel-size 8", "0.19.0", "8x H200", "tp-not-divisible"),
+        (
+            "vllm serve Qwen/Qwen3-235B-A22B-FP8 --tensor-parallel-size 8",
+            "0.19.0",
+            "8x H200",
+            "tp-not-divisible",
+        ),
         ("vllm serve Qwen/Qwen3-8B --tensor-parallel-size 4", "0.19.0", "2x H100", "not-enough-gpus"),
         ("vllm serve Qwen/Qwen3-8B --max-modle-len 8192", "0.19.0", "H100", "flag-combination-unsupported"),
         (f"{KIMI} --context-length 999999", "0.5.9", EIGHT, "max-len-exceeds-model"),

@@ -13,6 +13,7 @@ from ullage.core.deployment import Budget, Deployment, Interval, Reading, Verdic
 from ullage.core.errors import CommandError, InputError
 from ullage.core.finding import Hazard
 from ullage.core.launch import Launch
+from ullage.core.ledger import Entry, Ledger
 from ullage.core.machine import Machine
 from ullage.core.model import Model
 from ullage.core.problem import Problem
@@ -112,7 +113,7 @@ def of_deployment(
     engine: Engine, deployment: Deployment, contexts: Sequence[int] = (), problems: Sequence[Problem] = ()
 ) -> Plan:
     """The plan of what is known; a pure function of its arguments. ``problems`` are those of the flags."""
-    budget = engine.budget(deployment)
+    budget = whole_cards(engine.budget(deployment), deployment)
     interval = wide_enough(engine.interval(None, deployment))
     hazards = engine.warnings(deployment)
     flags = [Refusal("args", FLAG, problem.text) for problem in problems if problem.stops and problem.certain]
@@ -133,6 +134,24 @@ def of_deployment(
     )  # fmt: skip
     fixes = changes(engine, deployment, budget, interval, "fails" if stops else budget.verdict)
     return replace(found, fixes=fixes, cautions=tuple(cautions(found, problems, refusals, hazards, longest)))
+
+
+def whole_cards(budget: Budget, deployment: Deployment) -> Budget:
+    """The budget with ledgers of the whole GPU: what CUDA's context and the process groups take before the
+    engine looks stands first, where the engine's own ledger begins behind it."""
+    gpu = deployment.machine.gpu if deployment.machine else None
+    total = round(gpu.cuda_bytes.value) if gpu and gpu.cuda_bytes else gpu.total_bytes if gpu else None
+    return replace(budget, ledgers=tuple(_whole(item, total, ranks(deployment)) for item in budget.ledgers))
+
+
+def _whole(item: Ledger, total: int | None, num_ranks: int) -> Ledger:
+    rank = item.rank or (f"each of {num_ranks}" if num_ranks > 1 else "")
+    taken = (total or 0) - item.total_bytes
+    if taken <= 0 or any(entry.stage == "init" for entry in item.entries):
+        return replace(item, rank=rank)
+    context = Entry("init", "CUDA context, NCCL and the like", taken, taken // 2, 2 * taken, "estimated",
+                    "the GPU's memory less what is free on an idle one")  # fmt: skip
+    return Ledger(rank, item.total_bytes + taken, (context, *item.entries))
 
 
 def wide_enough(interval: Interval | None) -> Interval | None:

@@ -53,9 +53,20 @@ def changes(
         least = WORTH * (base.kv_tokens.value if base.kv_tokens is not None else 0.0)
         kept = [one for one in tried if one.verdict == "starts" and one.tokens > least]
         return tuple(one.change for one in sorted(kept, key=lambda one: -one.tokens)[:MOST])
-    kept = [one for one in tried if one.verdict == "starts"]
+    kept = _worth([one for one in tried if one.verdict == "starts"], engine.fraction)
     kept = kept or [one for one in tried if one.verdict == "unsure" and verdict == "fails"]
     return tuple(one.change for one in sorted(kept, key=lambda one: one.more_gpus)[:MOST])
+
+
+def _worth(kept: list[Tried], fraction: str) -> list[Tried]:
+    """Where the fraction alone is enough, of what needs another fraction too only what gives clearly more."""
+    plain = next((one.tokens for one in kept if list(one.settings) == [fraction]), None)
+    if plain is None:
+        return kept
+    return [
+        one for one in kept
+        if len(one.settings) == 1 or fraction not in one.settings or one.tokens > WORTH * plain
+    ]  # fmt: skip
 
 
 def _tried(

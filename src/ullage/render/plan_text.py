@@ -14,7 +14,7 @@ from ullage.core.ledger import Entry, Ledger
 from ullage.core.report import Plan
 from ullage.core.units import GIB, Band, gib_text, tokens_text
 
-WIDTH = 112
+WIDTH = min(112, max(60, int(columns) if (columns := os.environ.get("COLUMNS", "")).isdigit() else 112))
 _NAMES = {"sglang": "SGLang", "vllm": "vLLM"}
 _VERDICTS = {"starts": "will start", "fails": "will not start", "unsure": "cannot tell"}
 _SHADES = {
@@ -118,7 +118,7 @@ def _ledger(p: Plan) -> Iterator[Line]:
 
 
 def _basis(entry: Entry) -> str:
-    return f"{entry.certainty:<9} {entry.source[:60]}"
+    return f"{entry.certainty:<9} {entry.source[: WIDTH - 60]}"
 
 
 def _size(entry: Entry) -> str:

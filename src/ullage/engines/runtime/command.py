@@ -15,6 +15,7 @@ from ullage.engines.runtime.manifest import chosen as chosen_container
 from ullage.engines.runtime.manifest import containers, is_manifest
 
 MAX_COMMAND = 256 << 10
+_BLANK = re.compile(r"<[\w ./:-]+>")
 _FLAG = re.compile(r"--?\w")
 _CONTINUED = re.compile(r"[\\^`][ \t]*\r?\n")
 _TAG = re.compile(r"(?<![\d.])0\.\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc|dev)\d+)*(?:\+[\w.]+)?")
@@ -190,7 +191,7 @@ def _redirected(words: list[str]) -> list[str]:
     for word in words:
         if skip:
             skip = False
-        elif found := _REDIRECT.match(word):
+        elif (found := _REDIRECT.match(word)) and not _BLANK.fullmatch(word):
             skip = found.end() == len(word) and not word.endswith(("&1", "&2"))
         else:
             kept.append(word)

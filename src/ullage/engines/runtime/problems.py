@@ -62,14 +62,16 @@ class Judge:
 
     def judge(self, uses: Iterable[Use]) -> Iterator[Problem]:
         """The problems in the order of the command, each once, MOST_PROBLEMS at most."""
-        seen: set[Problem] = set()
+        seen: set[tuple[str, tuple[str, ...]]] = set()
+        found = 0
         for use in _joined(uses):
+            if (use.spelling, use.values) in seen or found >= MOST_PROBLEMS:
+                continue
+            seen.add((use.spelling, use.values))
             problem = self._of(use)
-            if problem is not None and problem not in seen:
-                seen.add(problem)
+            if problem is not None:
+                found += 1
                 yield problem
-            if len(seen) >= MOST_PROBLEMS:
-                return
 
     def _of(self, use: Use) -> Problem | None:
         if not use.spelling:

@@ -151,8 +151,8 @@ def _arguments(command: Command, release: Version | None, files: Files | None) -
 
 
 def _configured(data: Mapping[str, Any], release: Version | None) -> Iterator[str]:
-    """The words that FlexibleArgumentParser makes of a file: booleans are flags since 0.6.4 (False: nothing;
-    since 0.28.0 "--no-.."), lists several words since 0.10.2, objects JSON since 0.16.0; before, all is text."""
+    """What FlexibleArgumentParser makes of a file: booleans are flags since 0.6.4 (False: nothing;
+    since 0.28.0 "--no-.."), lists several words since 0.10.2, objects JSON since 0.16.0; else text."""
     import json
 
     def since(first: str) -> bool:
