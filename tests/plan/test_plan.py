@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from ullage import engines
+from ullage.core.deployment import Interval
 from ullage.core.errors import CommandError, InputError
 from ullage.core.report import Plan
 from ullage.plan.plan import Asked, deployment_of, engine_of, plan, wide_enough
-from ullage.core.deployment import Interval
 
 EIGHT = "8x RTX PRO 6000"
 KIMI = "python -m sglang.launch_server --model-path moonshotai/Kimi-K2.5 --tp 8 --trust-remote-code"
@@ -203,6 +203,19 @@ def test_bad_input(command: str, gpu: str, words: str) -> None:
         planned(command, gpu)
     assert words in caught.value.line
     assert "\n" not in caught.value.line
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("free_after_weight_gib", 21.0, "near: free_after_weights_gib"),
+        ("free_after_weights_gib", -3.0, "less than nothing"),
+    ],
+)
+def test_a_reading_that_cannot_be(name: str, value: float, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        planned(KIMI, EIGHT, "0.5.9", **{name: value})
+    assert words in caught.value.line
 
 
 def test_a_config_of_the_wrong_kind(tmp_path: Path) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from ullage.core.errors import CommandError
+from collections.abc import Mapping
+
+from ullage.core.deployment import Reading
+from ullage.core.errors import CommandError, InputError
 from ullage.core.launch import Arg, Launch
+from ullage.core.units import Measured
+from ullage.engines.runtime.changes import INPUTS
 
 #: settings that count something: at least 1, and no more than any machine could hold
 _COUNTS = frozenset({
@@ -14,6 +19,32 @@ _COUNTS = frozenset({
 _MOST = 1 << 40
 #: settings in which -1 means something ("as long as fits", "off")
 _MINUS_ONE = frozenset({"max_model_len", "chunked_prefill_size"})
+
+
+#: figures that a plan can start from, beside the inputs of a budget
+READINGS = INPUTS | {
+    "mem_fraction_static", "gpu_memory_utilization", "requested_gib", "kv_gib", "k_gib", "v_gib", "kv_tokens",
+    "graphs_gib", "free_after_kv_pool_gib", "free_before_graphs_gib", "free_after_graphs_gib", "free_at_ready_gib",
+    "draft_free_after_weights_gib", "minimum_viable", "needed_kv_gib", "max_concurrency", "max_num_seqs",
+    "mamba_blocks",
+}  # fmt: skip
+
+
+def readings(given: Mapping[str, float]) -> dict[str, Reading]:
+    """--reading NAME=VALUE as readings. Raises InputError for a name that no plan uses, and for memory below 0."""
+    for name, value in given.items():
+        if name not in READINGS:
+            from difflib import get_close_matches
+
+            near = ", ".join(get_close_matches(name, sorted(READINGS), n=3))
+            raise InputError(
+                "is no figure that a plan uses",
+                where=f"--reading {name[:60]}",
+                hint=f"near: {near}" if near else None,
+            )
+        if value < 0 and name in INPUTS:
+            raise InputError(f"{value:g} is less than nothing", where=f"--reading {name[:60]}")
+    return {name: Reading(name, Measured.parse(repr(value)), "--reading") for name, value in given.items()}
 
 
 def checked(launch: Launch, fraction: str) -> Launch:

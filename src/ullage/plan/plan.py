@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ullage import engines
-from ullage.core.deployment import Budget, Deployment, Interval, Reading, Verdict
+from ullage.core.deployment import Budget, Deployment, Interval, Verdict
 from ullage.core.errors import CommandError, InputError
 from ullage.core.finding import Hazard
 from ullage.core.launch import Launch
@@ -19,12 +19,12 @@ from ullage.core.model import Model
 from ullage.core.problem import Problem
 from ullage.core.report import Plan
 from ullage.core.run import Phase
-from ullage.core.units import GIB, Measured, gib_text, tokens_text
+from ullage.core.units import GIB, gib_text, tokens_text
 from ullage.engines.base import Engine, Files, Refusal
 from ullage.hardware import gpus
 from ullage.models import load as models
 from ullage.plan.cautions import cautions, ranks
-from ullage.plan.checked import checked
+from ullage.plan.checked import checked, readings
 from ullage.plan.suggest import changes
 
 #: fractions nearer to each other than this are one and the same to an estimate
@@ -79,10 +79,7 @@ def engine_of(command: str) -> Engine:
 def deployment_of(launch: Launch, asked: Asked) -> Deployment:
     """Launch, model, machine and readings. The model comes from --model-dir, a folder on this machine, or the
     catalogue."""
-    readings = {
-        name: Reading(name, Measured.parse(repr(value)), "--reading") for name, value in asked.readings.items()
-    }
-    return Deployment(launch, _model(launch, asked.model_dir), machine(asked.gpu), readings)
+    return Deployment(launch, _model(launch, asked.model_dir), machine(asked.gpu), readings(asked.readings))
 
 
 def machine(name: str | None) -> Machine | None:

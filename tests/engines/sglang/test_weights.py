@@ -15,9 +15,10 @@ from ullage.core.deployment import Deployment
 from ullage.core.launch import Arg, Launch
 from ullage.core.machine import Gpu, Machine
 from ullage.core.units import GIB
+from ullage.engines.runtime.loading import groups_of
 from ullage.engines.sglang.faults import faults
 from ullage.engines.sglang.layout import Layout, cuts_of, layout, stages_of
-from ullage.engines.sglang.weights import draft_weights, fullest, groups_of, load_peak, rank_bytes, weights
+from ullage.engines.sglang.weights import draft_weights, fullest, load_peak, rank_bytes, weights
 from ullage.models.catalogue import find
 
 LOADS = tomllib.loads((Path(__file__).parent / "weights_observed.toml").read_text())["load"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -146,3 +147,22 @@ def doubt(model: Model) -> tuple[float, float, float]:
     if guess:
         return 0.03, 0.003, 0.04
     return (0.0, 0.001, 0.013) if model.vision is None else (0.0, 0.003, 0.016)
+
+
+def cast_of(model: Model, dtype: str | None) -> str | None:
+    """The float type that plain weights are cast to, where it has another width than theirs; ``dtype`` is the
+    launch's own."""
+    if dtype in ("float32", "float"):
+        return "F32"
+    return "BF16" if (model.dtype or "").endswith("float32") else None
+
+
+@lru_cache(maxsize=32)
+def groups_of(model: Model) -> tuple[TensorGroup, ...]:
+    """The tensors of a model; () where they are not known."""
+    from ullage.models.tensors import of_model
+
+    try:
+        return of_model(model)
+    except (InputError, RecursionError, OverflowError, MemoryError):
+        return ()

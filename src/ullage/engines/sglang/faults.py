@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from ullage.core.deployment import Deployment
 from ullage.core.model import Model
 from ullage.engines.runtime.even import uneven_experts, uneven_tensors
+from ullage.engines.runtime.loading import groups_of
 from ullage.engines.sglang.layout import Layout, cuts_of, layout
-from ullage.engines.sglang.weights import groups_of
 
 #: routers whose tp must not exceed the experts (models/qwen2_moe.py, qwen3_moe.py, deepseek_v2.py)
 _TP_AT_MOST_EXPERTS = (

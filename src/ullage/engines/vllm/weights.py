@@ -7,17 +7,15 @@ quantization/mxfp4.py, distributed/utils.py), other releases where a rule names 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 from msgspec.structs import replace
 
 from ullage.core.deployment import Deployment
-from ullage.core.errors import InputError
 from ullage.core.model import Model, TensorGroup
 from ullage.core.units import GIB, Band
 from ullage.core.versions import Rules
 from ullage.engines.runtime.adapters import lora_bytes
-from ullage.engines.runtime.loading import converted, doubt, rope_bytes
+from ullage.engines.runtime.loading import cast_of, converted, doubt, groups_of, rope_bytes
 from ullage.engines.runtime.mxfp4 import Kernel, padded
 from ullage.engines.runtime.shards import VISION, Cuts, Stage, parts, repacked
 from ullage.engines.vllm.layout import Layout, cuts_of, layout, stages_of
@@ -45,7 +43,7 @@ def rank_bytes(groups: Sequence[TensorGroup], model: Model, at: Layout, stage: S
         return padded(group, cuts, model.hidden_size, model.intermediate_size, kernel) if kernel else None
 
     found = parts(
-        converted(kept, at.online, _cast(model, at)), cuts, stage, model.num_layers, tied=model.tied_embeddings,
+        converted(kept, at.online, cast_of(model, at.dtype)), cuts, stage, model.num_layers, tied=model.tied_embeddings,
         change=change,
     )  # fmt: skip
     copies = ABSORBED.at(at.release)(groups, model, cuts, stage)
@@ -111,25 +109,7 @@ def mxfp4_kernel(model: Model, at: Layout) -> Kernel | None:
     return "triton-hopper" if major == 9 and since(at.release, "0.11.0") and not at.lora else "marlin"
 
 
-def _cast(model: Model, at: Layout) -> str | None:
-    """The float type that plain weights are cast to, where it has another width than theirs."""
-    if at.dtype in ("float32", "float"):
-        return "F32"
-    return "BF16" if (model.dtype or "").endswith("float32") else None
-
-
 # --- bands --------------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=32)
-def groups_of(model: Model) -> tuple[TensorGroup, ...]:
-    """The tensors of a model; () where they are not known."""
-    from ullage.models.tensors import of_model
-
-    try:
-        return of_model(model)
-    except (InputError, RecursionError, OverflowError, MemoryError):
-        return ()
 
 
 def fullest(model: Model, at: Layout) -> list[tuple[str, int]] | None:
