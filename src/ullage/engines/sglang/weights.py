@@ -35,7 +35,8 @@ def rank_bytes(groups: Sequence[TensorGroup], model: Model, at: Layout, stage: S
         return padded(group, cuts, model.hidden_size, model.intermediate_size, kernel) if kernel else None
 
     found = parts(
-        converted(kept, at.online, cast_of(model, at.dtype)), cuts, stage, model.num_layers, tied=model.tied_embeddings,
+        converted(kept, at.online, cast_of(model, at.dtype)), cuts, stage, model.num_layers,
+        tied=model.tied_embeddings,
         change=change,
     )  # fmt: skip
     copies = absorbed_bytes(groups, cuts, stage)
