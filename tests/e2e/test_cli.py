@@ -167,3 +167,15 @@ def test_a_restart_loop_explains_the_last_or_the_chosen_run() -> None:
     assert (first["run"]["index"], first["outcome"]) == (1, "started")
     second = json.loads(ullage("why", "-", "--json", stdin=both).stdout)
     assert (second["run"]["index"], second["outcome"]) == (2, "crashed")
+
+
+def test_no_secret_is_shown() -> None:
+    token, key = "hf_" + "aB3" * 12, "very-secret-key"
+    command = f"HF_TOKEN={token} python -m sglang.launch_server --model-path m --api-key {key} --tp 8"
+    log = CRASHED.read_text().replace("port=30000,", f"port=30000, api_key='{key}',", 1)
+    log = log.replace("Not enough memory.", f"Not enough memory (token {token}).")
+    for extra in (["--json"], []):
+        done = ullage("why", "-", "--command", command, "--baseline", str(WORKED), *extra, stdin=log.encode())
+        assert done.returncode == 1
+        assert token.encode() not in done.stdout
+        assert key.encode() not in done.stdout

@@ -82,7 +82,9 @@ def test_alone_it_proposes_a_prudent_fraction(alone: str) -> None:
 def test_the_baseline_is_what_is_proposed_and_bounds_it(compared: str) -> None:
     assert "--mem-fraction-static 0.88 → starts, pool 10.49 GiB, 160,291 tokens" in compared
     assert "which beats an estimate: beside its pool it took 4.33 GiB until it was up" in compared
-    assert re.search(r"decides mem_fraction_static 0\.880 \(inferred, 0\.8799.{0,30}0\.55.{0,30}-31\.05 GiB", compared)
+    assert re.search(
+        r"decides mem_fraction_static 0\.880 \(inferred, 0\.8799.{0,30}0\.55.{0,30}-31\.05 GiB", compared
+    )
     assert compared.count("+0.07 GiB") == 1, "what NCCL takes is counted once"
 
 

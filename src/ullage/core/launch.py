@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 from packaging.version import Version
 
+from ullage.core.secrets import HIDDEN, is_secret, masked
 from ullage.core.versions import parse_release
 
 Origin = Literal["given", "log", "default", "inferred"]
@@ -62,3 +63,15 @@ class Launch(Struct, frozen=True):
             self.engine, self.version, self.version_source, self.model, {**self.args, **changes}, self.env,
             self.command, self.unknown,
         )  # fmt: skip
+
+    def without_secrets(self) -> Launch:
+        """The same launch with tokens, keys and passwords hidden."""
+        args = {
+            name: Arg(HIDDEN, arg.origin, arg.source) if is_secret(name) and arg.value else arg
+            for name, arg in self.args.items()
+        }
+        env = {name: HIDDEN if is_secret(name) else masked(value) for name, value in self.env.items()}
+        command = masked(self.command) if self.command else None
+        return Launch(
+            self.engine, self.version, self.version_source, self.model, args, env, command, self.unknown
+        )

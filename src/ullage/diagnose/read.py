@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ullage import engines
 from ullage.core.errors import InputError
-from ullage.core.run import Event, Failure, Line, Run
+from ullage.core.run import Event, Failure, Line, Run, Trace
+from ullage.core.secrets import masked
 from ullage.engines.base import Engine, Reader
 from ullage.logs import lines as log_lines
 
@@ -50,7 +52,8 @@ def read(
     readers = {name: engines.get(name).reader() for name in engines.NAMES}
     mentions = dict.fromkeys(engines.NAMES, 0)
     command: str | None = None
-    for number, line in enumerate(reader):
+    for number, raw in enumerate(reader):
+        line = _safe(raw)
         if command is None and number < _HEAD_LINES and line.trace is None:
             command = _command(line.text)
         for name, engine_reader in readers.items():
@@ -67,6 +70,21 @@ def read(
         tuple(reader.notes),
         command,
     )
+
+
+def _safe(line: Line) -> Line:
+    """The line without the secrets that it holds."""
+    text, trace = masked(line.text), _safe_trace(line.trace)
+    return line if text is line.text and trace is line.trace else replace(line, text=text, trace=trace)
+
+
+def _safe_trace(trace: Trace | None) -> Trace | None:
+    if trace is None:
+        return None
+    message, cause = masked(trace.message), _safe_trace(trace.cause)
+    if message is trace.message and cause is trace.cause:
+        return trace
+    return replace(trace, message=message, cause=cause)
 
 
 def _command(text: str) -> str | None:

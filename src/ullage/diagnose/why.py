@@ -103,7 +103,7 @@ def _from_log(hints: Hints, log: Log) -> Hints:
     if not log.engine.owns_command(log.command.split()):
         return hints
     try:
-        return replace(hints, launch=log.engine.parse(log.command, hints.version))
+        return replace(hints, launch=log.engine.parse(log.command, hints.version).without_secrets())
     except CommandError:
         return hints
 
@@ -149,7 +149,7 @@ def _hints(asked: Asked) -> tuple[Hints, list[str]]:
         if engine is None:
             said.append("--command starts neither SGLang nor vLLM and was not used")
         else:
-            launch = engine.parse(asked.command, asked.version)
+            launch = engine.parse(asked.command, asked.version).without_secrets()
     model = models.from_directory(asked.model_dir) if asked.model_dir else None
     return Hints(launch, machine, asked.version, model), said
 

@@ -24,14 +24,14 @@ _MINUS_ONE = frozenset({"max_model_len", "chunked_prefill_size"})
 #: figures that a plan can start from, beside the inputs of a budget
 READINGS = INPUTS | {
     "mem_fraction_static", "gpu_memory_utilization", "requested_gib", "kv_gib", "k_gib", "v_gib", "kv_tokens",
-    "graphs_gib", "free_after_kv_pool_gib", "free_before_graphs_gib", "free_after_graphs_gib", "free_at_ready_gib",
-    "draft_free_after_weights_gib", "minimum_viable", "needed_kv_gib", "max_concurrency", "max_num_seqs",
+    "graphs_gib", "free_after_kv_pool_gib", "free_before_graphs_gib", "free_after_graphs_gib",
+    "free_at_ready_gib", "draft_free_after_weights_gib", "minimum_viable", "needed_kv_gib", "max_concurrency", "max_num_seqs",
     "mamba_blocks",
 }  # fmt: skip
 
 
 def readings(given: Mapping[str, float]) -> dict[str, Reading]:
-    """--reading NAME=VALUE as readings. Raises InputError for a name that no plan uses, and for memory below 0."""
+    """--reading NAME=VALUE as readings. Raises InputError for a name that no plan uses, and memory below 0."""
     for name, value in given.items():
         if name not in READINGS:
             from difflib import get_close_matches
