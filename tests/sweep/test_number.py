@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.sweep.evaluate import run
-from ullage.sweep.mirror import Mirror, least, most, real, total, whole
+from ullage.sweep.mirror import Mirror, least, most, real, span, total, whole
 from ullage.sweep.number import Follower, Number
 from ullage.sweep.program import Node, Program
 
@@ -75,8 +75,9 @@ def test_branches_loops_and_built_ins(rows: list[tuple[int, int]]) -> None:
         add: Any = sum,
         integer: Any = int,
         floating: Any = float,
+        steps: Any = range,
     ) -> Any:
-        sizes = [n for n in (1, 2, 4, *range(8, integer(low(a, 64)), 8)) if n <= b]
+        sizes = [n for n in (1, 2, 4, *steps(8, integer(low(a, 64)), 8)) if n <= b]
         if not sizes or a in (3, 5):
             return -1
         biggest = high(high(sizes), low(b, 100))
@@ -87,7 +88,7 @@ def test_branches_loops_and_built_ins(rows: list[tuple[int, int]]) -> None:
             + {7: 70}.get(b, 0)
         )
 
-    followed = array_of(lambda a, b: plain(a, b, least, most, total, whole, real), rows)
+    followed = array_of(lambda a, b: plain(a, b, least, most, total, whole, real, span), rows)
     assert followed == [float(plain(a, b)) for a, b in rows]
 
 

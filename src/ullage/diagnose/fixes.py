@@ -17,6 +17,10 @@ from ullage.engines.runtime.changes import Scalar, check
 _OF_POOL = frozenset({"max_total_tokens", "tp_size", "tensor_parallel_size", "max_model_len"})
 #: flags of the container, not of the engine
 _CONTAINER = frozenset({"--ipc", "--shm-size", "--gpus"})
+#: readings by which the weights, or what they leave, are known
+_WEIGHED = frozenset({"weights_gib", "consumed_gib", "free_after_weights_gib", "kv_gib"})
+#: variables that only the other engine reads
+_OTHERS = {"vllm": "SGLANG_", "sglang": "VLLM_"}
 
 
 def ready(
@@ -25,7 +29,15 @@ def ready(
     """``changes`` without repetitions, and without flags that the release lacks unless no other is left."""
     once = [change for change in _once(changes) if not _in_force(deployment, change)]
     known = [change for change in once if _known(engine, deployment, change)]
-    return tuple(_planned(engine, deployment, budget, change) for change in known or once)
+    planned = [_planned(engine, deployment, budget, change) for change in known or once]
+    shown = bool(_WEIGHED & deployment.readings.keys())
+    if not shown:  # a refusal that rests on an estimate of the weights proves nothing
+        planned = [replace(c, predicted=None) if _fails(c) else c for c in planned]
+    return tuple([c for c in planned if not _fails(c)] or planned)
+
+
+def _fails(change: Change) -> bool:
+    return change.predicted is not None and change.predicted.verdict == "fails"
 
 
 def _once(changes: Iterable[Change]) -> Iterator[Change]:
@@ -53,9 +65,11 @@ def _in_force(deployment: Deployment, change: Change) -> bool:
 
 
 def _known(engine: Engine, deployment: Deployment, change: Change) -> bool:
-    """False if the release, where it is known, lacks a flag of the change."""
+    """False if the release (the newest, where it is not known) lacks a flag of the change."""
     flags = {name: value for name, value in change.change.items() if name.startswith("--")}
-    if not flags or flags.keys() & _CONTAINER or deployment.launch.release is None:
+    if any(name.startswith(_OTHERS.get(engine.name, "\0")) for name in change.change):
+        return False
+    if not flags or flags.keys() & _CONTAINER:
         return True
     words = [
         word for name, value in flags.items() for word in ([name] if value is True else [name, str(value)])

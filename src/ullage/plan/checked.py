@@ -17,6 +17,11 @@ _COUNTS = frozenset({
     "max_num_seqs", "max_num_batched_tokens", "block_size", "max_model_len", "cuda_graph_max_bs",
 })  # fmt: skip
 _MOST = 1 << 40
+#: settings that count GPUs, and the most that a launch can have: layers bound the stages
+_RANKS = {
+    "tp_size": 1024, "tensor_parallel_size": 1024, "dp_size": 1024, "data_parallel_size": 1024, "ep_size": 1024,
+    "pp_size": 128, "pipeline_parallel_size": 128,
+}  # fmt: skip
 #: settings in which -1 means something ("as long as fits", "off")
 _MINUS_ONE = frozenset({"max_model_len", "chunked_prefill_size"})
 
@@ -25,8 +30,8 @@ _MINUS_ONE = frozenset({"max_model_len", "chunked_prefill_size"})
 READINGS = INPUTS | {
     "mem_fraction_static", "gpu_memory_utilization", "requested_gib", "kv_gib", "k_gib", "v_gib", "kv_tokens",
     "graphs_gib", "free_after_kv_pool_gib", "free_before_graphs_gib", "free_after_graphs_gib",
-    "free_at_ready_gib", "draft_free_after_weights_gib", "minimum_viable", "needed_kv_gib", "max_concurrency", "max_num_seqs",
-    "mamba_blocks",
+    "free_at_ready_gib", "draft_free_after_weights_gib", "minimum_viable", "needed_kv_gib", "max_concurrency",
+    "max_num_seqs", "mamba_blocks",
 }  # fmt: skip
 
 
@@ -65,8 +70,10 @@ def _count(name: str, arg: Arg) -> None:
         return
     if not isinstance(value, int | float):
         raise CommandError(f"not a number: {str(value)[:40]!r}", where=_flag(name))
-    if not 1 <= value <= _MOST:
-        raise CommandError(f"{_shown(value)} is out of range", where=_flag(name), hint="at least 1")
+    most = _RANKS.get(name, _MOST)
+    if not 1 <= value <= most:
+        hint = "at least 1" if value < 1 else f"at most {most:,}"
+        raise CommandError(f"{_shown(value)} is out of range", where=_flag(name), hint=hint)
 
 
 def _share(name: str, arg: Arg) -> None:

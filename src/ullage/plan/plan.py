@@ -193,12 +193,12 @@ def judge(budget: Budget, interval: Interval | None, refusals: Sequence[Refusal]
     if budget.pool_bytes is None:
         return Judged("unsure", f"not known: {', '.join(budget.missing) or 'what the pool depends on'}",
                       missing=budget.missing or ("the KV pool's size",))  # fmt: skip
-    pool = budget.pool_bytes
-    return Judged(
-        "unsure",
-        f"by what is known the pool is {pool.low / GIB:.1f} to {pool.high / GIB:.1f} GiB: too near the limit",
-        missing=budget.missing or ("a figure of any log, such as --reading free_after_weights_gib=..",),
-    )
+    pool, missing = budget.pool_bytes, budget.missing
+    size = f"the pool is {pool.low / GIB:.1f} to {pool.high / GIB:.1f} GiB by what is known"
+    if missing:
+        return Judged("unsure", f"{size}, but not known: {', '.join(missing)}", missing=missing)
+    nearer = "a figure of any log, such as --reading free_after_weights_gib=.."
+    return Judged("unsure", f"{size}: too near the limit", missing=(nearer,))
 
 
 def _why_it_fails(budget: Budget) -> str:

@@ -11,7 +11,7 @@ from rich.text import Text
 from ullage.core.ledger import Entry, Ledger
 from ullage.core.report import Diagnosis
 from ullage.core.units import GIB, gib_text
-from ullage.render.names import rank_order
+from ullage.render.names import rank_order, short
 from ullage.render.shown import decides
 
 #: how an entry of the ledger is drawn, by its stage
@@ -43,7 +43,9 @@ def ledgers(found: Sequence[Ledger], d: Diagnosis | None = None) -> Iterator[Ren
     fullest = max(ordered, key=lambda item: item.used_bytes)
     yield Text("")
     asked = d is not None and (decides(d) or fullest.of("kv_pool"))
-    yield _entries(fullest, d.budget.reserve if d is not None and asked else None)
+    yield _entries(
+        fullest, d.budget.reserve if d is not None and asked else None, d.files if d is not None else ()
+    )
     if d is not None and asked and d.budget.formula and not decides(d):
         where = d.budget.rule.partition("; ")[2]
         yield Text(
@@ -109,28 +111,32 @@ class _Bar:
     def _tail(self) -> Text:
         left = self.ledger.left_bytes
         text = Text(f"  {gib_text(self.ledger.total_bytes)}")
-        if left < 0:
+        if left < -0.03 * GIB:  # less is rounding
             return text.append(f"  {gib_text(-left)} too much", "red")
-        return text.append(f"  {gib_text(left)} left")
+        return text.append(f"  {gib_text(max(0, left))} left")
 
 
-def _entries(ledger: Ledger, reserve: Entry | None) -> Table:
+def _entries(ledger: Ledger, reserve: Entry | None, files: Sequence[str]) -> Table:
     table = Table.grid(padding=(0, 2))
     for _ in range(2):
         table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(style="dim", overflow="fold")
     if ledger.total_source:
-        table.add_row("", "free at first", gib_text(ledger.total_bytes), ledger.total_source)
+        table.add_row("", "free at first", gib_text(ledger.total_bytes), short(ledger.total_source, files))
     for entry in ledger.entries:
         if entry.high < 0.005 * GIB:
             continue
         mark = Text(_SHADES.get(entry.stage, "░"), _COLOURS.get(entry.stage, "white"))
-        table.add_row(mark, entry.name, _size(entry), f"{entry.certainty}  {entry.source}")
-    table.add_row("·", "left", gib_text(ledger.left_bytes), "")
+        table.add_row(mark, entry.name, _size(entry), f"{entry.certainty}  {short(entry.source, files)}")
+    left = ledger.left_bytes
+    table.add_row("·", "left", gib_text(0 if -0.03 * GIB <= left < 0 else left), "")
     if reserve is not None:
         table.add_row(
-            "", reserve.name, gib_text(reserve.bytes), f"{reserve.source}: kept out of weights and pool"
+            "",
+            reserve.name,
+            gib_text(reserve.bytes),
+            f"{short(reserve.source, files)}: kept out of weights and pool",
         )
     return table
 

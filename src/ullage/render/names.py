@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 #: figure -> what it is called
 WORDS = {
@@ -20,8 +21,7 @@ WORDS = {
     "kv_element_bytes": "one element of the KV cache",
     "kv_tokens": "tokens in the KV pool",
     "kv_gib": "KV pool",
-    "engine_core": "engine core (0: V0, 1: V1)",
-    "release_minor": "minor number of the release",
+    "peak_and_non_torch_gib": "activation peak and non-torch",
 }
 #: endings of names and the units they stand for
 _UNITS = (
@@ -31,6 +31,28 @@ _UNITS = (
     ("_bytes", "bytes"),
     ("bytes_per_token", "bytes"),
 )
+
+
+#: characters of a path beyond which tables have no room for it
+LONG = 40
+#: figures that are worked out for programs (--json): people read the release in the title, and the settings
+_PLAIN = frozenset({"engine_core", "release_minor"})
+#: what a launch has that sets nothing: a figure that only confirms it says nothing
+_USUAL = {"tensor_parallel_size": 1.0, "kv_element_bytes": 2.0}
+
+
+def told(name: str, value: float) -> bool:
+    """True if a figure that was worked out says something to people."""
+    return name not in _PLAIN and _USUAL.get(name) != value
+
+
+def short(source: str, files: Sequence[str]) -> str:
+    """``source`` with long paths of the run's own logs cut to the file's name, where that leaves no doubt."""
+    for file in sorted(files, key=len, reverse=True):
+        name = file.replace("\\", "/").rsplit("/", 1)[-1]
+        if len(file) > LONG and sum(other.replace("\\", "/").endswith(f"/{name}") for other in files) == 1:
+            source = source.replace(f"{file}:", f"{name}:")
+    return source
 
 
 def words(name: str) -> str:

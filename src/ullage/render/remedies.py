@@ -13,7 +13,11 @@ from ullage.core.deployment import Interval
 from ullage.core.finding import Change, Prediction
 from ullage.core.report import Diagnosis
 from ullage.core.units import gib_text, tokens_text
+from ullage.render.names import short
 from ullage.render.shown import bounds, flag
+
+#: limits that cross by less than this are as close as estimates allow
+CLOSE = 0.02
 
 
 def title(d: Diagnosis) -> str:
@@ -33,8 +37,9 @@ def _interval(item: Interval, d: Diagnosis) -> Iterator[RenderableType]:
     name = flag(item)
     low = f"above {ceil(item.low * 1000) / 1000:.3f}" if item.low is not None else ""
     high = f"at most {floor(item.high * 1000) / 1000:.3f}" if item.high is not None else ""
-    if item.empty:
-        yield Text(f"No value of {name} works: it must be {low} and {high}", style="bold")
+    if item.empty and item.low is not None and item.high is not None:
+        none = "No value" if item.low - item.high > CLOSE else "Hardly any value"
+        yield Text(f"{none} of {name} works: it must be {low} and {high}", style="bold")
     else:
         best = f"; {item.recommended:.3g} is prudent" if item.recommended is not None else ""
         if any(name in change.change for change in d.fixes):
@@ -47,8 +52,8 @@ def _interval(item: Interval, d: Diagnosis) -> Iterator[RenderableType]:
                 best = f"; {now:.3g} is in force, and prudent"
         yield Text(f"{name} must be {' and '.join(filter(None, (low, high)))}{best}", style="bold")
     for head, text in ((low, item.low_because), (high, item.high_because)):
-        if text:
-            yield Text(f"  {head}: {text}", style="dim")
+        if text and head:
+            yield Text(f"  {head}: {short(text, d.files)}", style="dim")
 
 
 def _change(change: Change) -> RenderableType:

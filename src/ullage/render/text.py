@@ -14,7 +14,7 @@ from ullage.core.finding import Evidence
 from ullage.core.report import Comparison, Diagnosis, Difference
 from ullage.core.units import GIB
 from ullage.render.memory import ledgers
-from ullage.render.names import unit, words
+from ullage.render.names import short, told, unit, words
 from ullage.render.remedies import remedies, title
 from ullage.render.shown import bounds, decides, reached
 
@@ -57,8 +57,9 @@ def _why(d: Diagnosis) -> Iterator[RenderableType]:
         yield _section("WHY", *_reasons(d))
     if shown := reached(d):
         yield _section("WHERE THE MEMORY IS", *ledgers(shown, d))
-    if d.inferred:
-        yield _section("WORKED OUT FROM THE FIGURES", _inferred(d.inferred))
+    found = [item for item in d.inferred.values() if told(item.name, item.value)]
+    if found:
+        yield _section("WORKED OUT FROM THE FIGURES", _inferred(found, d.files))
     if d.compare is not None:
         yield _section(f"COMPARED WITH {d.compare.baseline_file}", *_compared(d.compare))
     if d.refuted:
@@ -66,10 +67,10 @@ def _why(d: Diagnosis) -> Iterator[RenderableType]:
     if d.fixes or bounds(d) is not None:
         yield _section(title(d), *remedies(d))
     if d.evidence:
-        yield _section("THE LINES THAT PROVE IT", *_evidence(d.evidence))
+        yield _section("THE LINES THAT PROVE IT", *_evidence(d.evidence, d.files))
     said = [*d.contradictions, *d.notes]
     if said:
-        yield _section("NOTE", *(_bullet(text) for text in said))
+        yield _section("NOTE", *(_bullet(short(text, d.files)) for text in said))
 
 
 def _diff(d: Diagnosis) -> Iterator[RenderableType]:
@@ -140,13 +141,13 @@ def _reasons(d: Diagnosis) -> Iterator[RenderableType]:
             yield Text(paragraph)
 
 
-def _inferred(found: dict[str, Inferred]) -> Table:
+def _inferred(found: Sequence[Inferred], files: Sequence[str]) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(style="dim", overflow="fold")
-    for item in found.values():
-        table.add_row(words(item.name), _number(item), item.basis)
+    for item in found:
+        table.add_row(words(item.name), _number(item), short(item.basis, files))
     return table
 
 
@@ -193,20 +194,32 @@ def _table(*heads: str) -> Table:
     return table
 
 
-def _evidence(evidence: Sequence[Evidence], limit: int = 14) -> Iterator[RenderableType]:
+def _evidence(
+    evidence: Sequence[Evidence], files: Sequence[str], limit: int = 14, followed: int = 4
+) -> Iterator[RenderableType]:
     heads = {"root": "first", "cascade": "then", "context": "see"}
     table = Table.grid(padding=(0, 1))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for item in evidence[:limit]:
+    shown = _telling(evidence, followed)[:limit]
+    for item in shown:
         rank = f"[{item.rank}] " if item.rank else ""
         times = f" ({item.count} lines)" if item.count > 1 else ""
         text = Text(rank + _shortened(item.text) + times)
-        table.add_row(heads[item.role], f"{item.file}:{item.line}", text)
+        table.add_row(heads[item.role], short(f"{item.file}:{item.line}", files), text)
     yield table
-    if len(evidence) > limit:
-        yield Text(f"and {len(evidence) - limit} more kinds of line; --json has them all", style="dim")
+    if len(evidence) > len(shown):
+        yield Text(f"and {len(evidence) - len(shown)} more kinds of line; --json has them all", style="dim")
+
+
+def _telling(evidence: Sequence[Evidence], followed: int) -> list[Evidence]:
+    """The proof, and of what only followed the first lines and the last: what people see at the log's end."""
+    after = [item for item in evidence if item.role == "cascade"]
+    if len(after) <= followed:
+        return list(evidence)
+    kept = {id(item) for item in (*after[: followed - 1], after[-1])}
+    return [item for item in evidence if item.role != "cascade" or id(item) in kept]
 
 
 def _shortened(text: str, limit: int = 300) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ullage.sweep.program import Answer, Branch, Graph, Operation, Program
+from ullage.sweep.search import Search
 
 Array = NDArray[Any]
 
@@ -121,7 +122,28 @@ def work_out(graph: Graph, number: int, rows: Rows, inputs: Mapping[str, Any]) -
         return operation.constant
     if operation.name == "input":
         return _input(inputs[str(operation.constant)], rows)
-    return OPERATIONS[operation.name](operation, *(rows.value(n) for n in operation.arguments))
+    values = [rows.value(n) for n in operation.arguments]
+    if operation.name == "search":
+        return search(graph, operation, values)
+    return OPERATIONS[operation.name](operation, *values)
+
+
+def search(graph: Graph, operation: Operation, values: list[Any]) -> Any:
+    """The largest n in 1..most for which the condition holds, which it does for 1: all rows halved together."""
+    asked = operation.constant
+    assert isinstance(asked, Search)
+    known = dict(zip(operation.arguments, values, strict=True))
+    shape = np.broadcast_shapes(*(np.shape(value) for value in values))
+    low, high = np.ones(shape), np.broadcast_to(np.asarray(values[0], dtype=float), shape).copy()
+    while np.any(low < high):
+        known[asked.open] = middle = np.floor((low + high + 1) / 2)
+        for number in asked.body:
+            part = graph.operations[number]
+            known[number] = OPERATIONS[part.name](part, *(known[n] for n in part.arguments))
+        unsettled, holds = low < high, np.asarray(known[asked.goal], dtype=bool)
+        low = np.where(unsettled & holds, middle, low)
+        high = np.where(unsettled & ~holds, middle - 1, high)
+    return low if shape else float(low)
 
 
 def _input(value: Any, rows: Rows) -> Any:

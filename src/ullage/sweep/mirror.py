@@ -1,8 +1,8 @@
 """The modules of the engines and of ``plan`` once more, under built-ins that follow a ``Number``.
 
 The same files, loaded a second time beside the first: ``plan`` itself is not touched. What differs is what
-their code finds under the names int, float, min, max and sum, and under math and functools; for plain numbers
-these do what they always do.
+their code finds under the names int, float, min, max, sum and range, and under math and functools; for plain
+numbers these do what they always do.
 """
 
 from __future__ import annotations
@@ -12,15 +12,21 @@ import functools
 import importlib
 import importlib.util
 import math
+import operator
 import threading
 from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
 from ullage.sweep.number import Follower, NotHashable, Number, plain
+from ullage.sweep.search import searching
 
 #: what is loaded again; the rest of ullage is data and reading, and serves as it is
 AGAIN = ("ullage.core", "ullage.engines", "ullage.plan")
+
+
+#: functions that look for a number by halving; they are followed as one operation
+SEARCHES = {"ullage.engines.vllm.kv_fit": "bisect"}
 
 
 def whole(value: Any = 0, *base: Any) -> Any:
@@ -61,6 +67,15 @@ def _named(of: type, make: Callable[..., Any]) -> _Type:
     return _Type(of.__name__, (), {"of": of, "make": staticmethod(make)})
 
 
+def span(*ends: Any) -> range:
+    """range(); of an end that is followed only the number of steps up to it is pinned."""
+    start, end, step = (0, *ends, 1) if len(ends) == 1 else (*ends, 1)[:3]
+    if type(end) is not Number or type(start) is Number or type(step) is Number or step < 1:
+        return range(*(operator.index(end) for end in ends))
+    steps = operator.index(most((end - start + (step - 1)) // step, 0))
+    return range(start, start + steps * step, step)
+
+
 def least(*values: Any, **options: Any) -> Any:
     """min()"""
     return _extreme("min", min, values, options)
@@ -72,6 +87,11 @@ def most(*values: Any, **options: Any) -> Any:
 
 
 def _extreme(name: str, function: Callable[..., Any], values: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    if len(values) == 2 and not options:
+        first, second = values
+        if type(first) is Number:
+            return first.arithmetic(name, second)
+        return second.arithmetic(name, first) if type(second) is Number else function(first, second)
     items = list(values[0]) if len(values) == 1 else list(values)
     if "key" in options or not any(type(item) is Number for item in items):
         return function(items, **options)
@@ -84,30 +104,36 @@ def _extreme(name: str, function: Callable[..., Any], values: tuple[Any, ...], o
 
 
 def total(values: Iterable[Any], start: Any = 0) -> Any:
-    """sum(); of many comparisons of one number with constants: how many constants do not exceed it."""
+    """sum(); comparisons of one number with several constants count together: how many do not exceed it."""
     items = list(values)
-    counted = _counted(items) if start == 0 else None
-    return sum(items, start) if counted is None else counted
-
-
-def _counted(items: list[Any]) -> Any:
-    if len(items) < 4 or not all(type(item) is Number and item.is_truth for item in items):
-        return None
-    first: Number = items[0]
-    graph = first.follower.graph
-    limits: list[float] = []
-    subject = -1
+    limits: dict[int, list[Number]] = {}
     for item in items:
-        operation = graph.operations[item.node]
-        limit = graph.operations[operation.arguments[1]] if len(operation.arguments) == 2 else None
-        if operation.name != "ge" or limit is None or limit.name != "constant":
-            return None
-        if subject not in (-1, operation.arguments[0]):
-            return None
-        subject = operation.arguments[0]
-        limits.append(float(limit.constant))
+        if type(item) is Number and (subject := _limited(item)) is not None:
+            limits.setdefault(subject, []).append(item)
+    grouped = {subject: same for subject, same in limits.items() if len(same) >= FEW}
+    counted = {id(item) for same in grouped.values() for item in same}
+    rest = sum((item for item in items if id(item) not in counted), start)
+    return sum((_count(subject, same) for subject, same in grouped.items()), rest)
+
+
+#: fewer comparisons are added one by one
+FEW = 4
+
+
+def _limited(item: Number) -> int | None:
+    """The node that ``item`` asks to be at least a constant; None where it is something else."""
+    operations = item.follower.graph.operations
+    asked = operations[item.node]
+    if not item.is_truth or asked.name != "ge" or operations[asked.arguments[1]].name != "constant":
+        return None
+    return asked.arguments[0]
+
+
+def _count(subject: int, items: list[Number]) -> Any:
+    operations = items[0].follower.graph.operations
+    limits = sorted(float(operations[operations[item.node].arguments[1]].constant) for item in items)  # type: ignore[arg-type]
     value = sum(bool(item.value) for item in items)
-    return first.made(value, "count", subject, constant=tuple(sorted(limits)))
+    return items[0].made(value, "count", subject, constant=tuple(limits))
 
 
 def _erf(value: Any) -> Any:
@@ -186,7 +212,7 @@ class Mirror:
         }
         self.builtins: dict[str, Any] = {
             **vars(builtins), "__import__": self.find, "int": _named(int, whole), "float": _named(float, real),
-            "min": least, "max": most, "sum": total,
+            "min": least, "max": most, "sum": total, "range": span,
         }  # fmt: skip
 
     def module(self, name: str) -> ModuleType:
@@ -205,6 +231,8 @@ class Mirror:
         module.__dict__["__builtins__"] = self.builtins
         self.modules[name] = module
         spec.loader.exec_module(module)
+        if name in SEARCHES:
+            setattr(module, SEARCHES[name], searching(getattr(module, SEARCHES[name])))
         if package is not None:
             setattr(package, child, module)
         return module

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ullage.sweep.program import Graph, Step
@@ -43,6 +44,7 @@ class Follower:
         self.graph = graph
         self.path: list[Step] = []
         self.decided: dict[tuple[int, bool], float] = {}
+        self.fixed: set[int] = set()
         self.caching = False
 
     def input(self, name: str, value: Plain) -> Number:
@@ -53,6 +55,35 @@ class Follower:
         if key not in self.decided and (node, True) not in self.decided:
             self.decided[key] = outcome
             self.path.append(Step(node, float(outcome), pinned))
+
+    def fix(self, node: int, *, whole: bool) -> None:
+        """From here on ``node`` has one value, and what is made of it is no longer a number to be followed. Of
+        whole numbers x + constant has one value only where x has."""
+        self.fixed.add(node)
+        operation = self.graph.operations[node]
+        if whole and operation.name in ("add", "sub"):
+            others = [n for n in operation.arguments if self.graph.operations[n].name != "constant"]
+            if len(others) == 1:
+                self.fix(others[0], whole=True)
+
+    def settled(self, arguments: tuple[int, ...]) -> bool:
+        return all(n in self.fixed or self.graph.operations[n].name == "constant" for n in arguments)
+
+    @contextmanager
+    def unheard(self) -> Iterator[None]:
+        """What is decided in here is not written down."""
+        before = self.state()
+        try:
+            yield
+        finally:
+            self.back_to(before)
+
+    def state(self) -> tuple[list[Step], dict[tuple[int, bool], float], set[int]]:
+        """What is written down so far, to come back to."""
+        return list(self.path), dict(self.decided), set(self.fixed)
+
+    def back_to(self, state: tuple[list[Step], dict[tuple[int, bool], float], set[int]]) -> None:
+        self.path, self.decided, self.fixed = state
 
     def constant(self, value: Plain) -> int:
         return self.graph.node("constant", (), float(value))
@@ -77,6 +108,8 @@ class Number:
     def made(
         self, value: Plain, name: str, *arguments: int, constant: object = None, whole: bool = False
     ) -> Any:
+        if self.follower.fixed and self.follower.settled(arguments):
+            return value
         return Number(value, self.follower.graph.node(name, arguments, constant, whole=whole), self.follower)
 
     def arithmetic(self, name: str, other: object, *, swapped: bool = False) -> Any:
@@ -114,12 +147,15 @@ class Number:
 
     def pin(self) -> Plain:
         """The plain value; from here on the path holds only for rows that have the same one."""
-        self.follower.decide(self.node, self.value, pinned=True)
+        if self.node not in self.follower.fixed:
+            self.follower.decide(self.node, self.value, pinned=True)
+            self.follower.fix(self.node, whole=isinstance(self.value, int) and not self.is_truth)
         return self.value
 
     def __bool__(self) -> bool:
         outcome = bool(self.value)
-        self.follower.decide(self.node, outcome, pinned=False)
+        if self.node not in self.follower.fixed:
+            self.follower.decide(self.node, outcome, pinned=False)
         return outcome
 
     # --- arithmetic ----------------------------------------------------------------------------------------

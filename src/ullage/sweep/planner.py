@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ullage.core.units import GIB
 from ullage.plan.cautions import ranks
 from ullage.plan.plan import Asked
-from ullage.sweep.axes import Value
+from ullage.sweep.axes import Axis, Value
 from ullage.sweep.evaluate import Rows, run
 from ullage.sweep.follow import FIGURES, WORDS, follow
 from ullage.sweep.groups import Group, Setting, group
 from ullage.sweep.program import Answer, Node, Program
-from ullage.sweep.space import Block, point
+from ullage.sweep.space import Block, drawn, point
 from ullage.sweep.table import Table
 
 #: groups whose programs are kept
 MOST_GROUPS = 64
 #: paths of one program; beyond, it is begun anew, so that memory stays bounded
 MOST_PATHS = 20_000
+#: rows tried before a large space is begun
+SCOUTED = 256
 _CONTEXT = ("max_model_len", "context_length")
 
 
@@ -40,6 +43,17 @@ class Planner:
             **{s.axis.name: [str(value) for value in s.axis.values] for s in discrete if not s.axis.numeric},
             "verdict": ["starts", "unsure", "fails"], "fails_at": [], "cause": [],
         }  # fmt: skip
+
+    def scout(self) -> list[Setting]:
+        """The numeric settings in the order in which they are best gone through, tried on a few rows of the
+        first group: those by which rows part first, then those with fewer values."""
+        named = [replace(s.axis, name=s.name) for s in self.numeric]
+        for block in drawn([Axis(s.axis.name, s.axis.values[:1]) for s in self.discrete], named, SCOUTED, 0):
+            self.plan(block)
+        splits = Counter[str]()
+        for _, program in self.known.values():
+            splits += program.splits()
+        return sorted(self.numeric, key=lambda s: (-splits[s.name], len(s.axis.values)))
 
     def plan(self, block: Block) -> Table:
         """The rows of ``block`` with their answers."""

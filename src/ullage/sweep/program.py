@@ -7,6 +7,7 @@ leaf holds the answer. A row of settings that takes a path no other took before 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -92,6 +93,20 @@ class Program:
     graph: Graph = field(default_factory=Graph)
     root: Branch = field(default_factory=Branch)
     num_paths: int = 0
+
+    def splits(self) -> Counter[str]:
+        """How often rows part by one input alone, for each input."""
+        found: Counter[str] = Counter()
+        waiting = [self.root]
+        while waiting:
+            branch = waiting.pop()
+            waiting += branch.after.values()
+            if branch.node is not None and len(branch.after) > 1:
+                needed = (self.graph.operations[n] for n in self.graph.needed([branch.node], set()))
+                inputs = [str(operation.constant) for operation in needed if operation.name == "input"]
+                if len(inputs) == 1:
+                    found[inputs[0]] += len(branch.after) - 1
+        return found
 
     def add(self, path: list[Step], answer: Answer) -> None:
         """Put one followed plan into the tree."""

@@ -23,6 +23,8 @@ from ullage.sweep.write import Writer
 
 #: configurations of one sweep
 MOST_ROWS = 200_000_000
+#: from so many on it pays to find the best order first
+LARGE = 20_000
 #: what comes first where nothing else is asked for
 BY_TOKENS = (Key("verdict"), Key("kv_tokens", turned=True))
 
@@ -61,12 +63,13 @@ def sweep(asked: Asked, wanted: Wanted, progress: Progress | None = None) -> Fou
     settings = _settings(asked, wanted.over)
     rows = _num_rows(wanted)
     discrete = [s for s in settings if not s.numeric]
-    numeric = sorted((s for s in settings if s.numeric), key=lambda s: len(s.axis.values))
-    planner = Planner(asked, discrete, numeric)
+    planner = Planner(asked, discrete, [s for s in settings if s.numeric])
+    if rows >= LARGE:
+        planner.numeric = planner.scout()
     keep = Front(wanted.pareto) if wanted.pareto else _best(wanted)
     verdicts: Counter[str] = Counter()
     done = 0
-    for block in _blocks(discrete, numeric, wanted):
+    for block in _blocks(discrete, planner.numeric, wanted):
         table = planner.plan(block)
         if done == 0:
             check(wanted.sort, table, "--sort", numbers=False)

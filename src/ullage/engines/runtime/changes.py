@@ -22,12 +22,15 @@ INPUTS = frozenset({
     "consumed_gib", "rest_gib", "bytes_per_token", "context_len", "max_concurrency_len", "max_len",
 })  # fmt: skip
 
-#: What another layout or format of the weights changes of SGLang's readings.
+#: What another layout or format of the weights changes of the readings.
 _WEIGHTS = frozenset({"free_after_weights_gib", "weights_gib", "draft_weights_gib", "bytes_per_token"})
 #: Settings after whose change a reading is no longer true.
 UNDOES: dict[str, frozenset[str]] = {
     **dict.fromkeys(
         ("tp_size", "pp_size", "dp_size", "ep_size", "enable_dp_attention", "quantization"), _WEIGHTS
+    ),
+    **dict.fromkeys(
+        ("tensor_parallel_size", "pipeline_parallel_size"), frozenset({"consumed_gib", *_WEIGHTS})
     ),
     "kv_cache_dtype": frozenset({"bytes_per_token"}),
     "context_length": frozenset({"context_len"}),

@@ -21,6 +21,8 @@ from ullage.logs.runs import RunBuilder
 _DRAFT_TYPE = re.compile(r"type=\w*(?:NextN|Nextn|MTP|Mtp|Eagle|EAGLE|DFlash|Draft|Speculator|Medusa)\w*")
 _LABEL = re.compile(r"^(?P<label>[\w ./-]*?)\s*KV Cache is allocated")
 _CAPTURE = re.compile(r"(?i)captur\w* [\w /-]{0,40}graph failed|cuda graph failed:")
+#: a module that cannot be imported, before the server has printed anything of its start
+_IMPORT = re.compile(r"^(?:ImportError|ModuleNotFoundError)\b", re.MULTILINE)
 MAX_LOOKED_UP = 32
 #: settings that the scheduler's summary prints too; the summary wins where both are there
 _FROM_SETTINGS = ("mem_fraction_static", "chunked_prefill_size", "max_running_requests")
@@ -237,6 +239,8 @@ class SglangRuns(RunBuilder):
         if at is None and not failure.cascade and self.looked_up < MAX_LOOKED_UP:
             self.looked_up += 1
             at = phase_of_message("\n".join(texts))
+        if at is None and any(_IMPORT.search(text) for text in texts):
+            at = "args"
         return replace(failure, at=at)
 
     def _of_request(self, failure: Failure, line: Line) -> bool:

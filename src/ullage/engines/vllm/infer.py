@@ -232,7 +232,8 @@ def tensor_parallel(run: Run, deployment: Deployment, s: Settings) -> Iterator[I
     world = [note.fields.get("world_size", "") for note in run.notes_named("rank-assigned")]
     if len(seen) > 1:
         size = float(max(seen) + 1)
-        yield Inferred("tensor_parallel_size", size, size, size, f"ranks TP0 to TP{max(seen)} print")
+        most = size if size in SIZES else 4096.0  # other ranks may not be in these lines
+        yield Inferred("tensor_parallel_size", size, size, most, f"ranks TP0 to TP{max(seen)} print")
         return
     shown = _shown_token(deployment, s)
     if shown is None or (world and all(text == "1" for text in world)):

@@ -18,6 +18,12 @@ from ullage.engines.vllm.terms import Terms, terms
 FLAG = "gpu_memory_utilization"
 #: stages in which the pool already has its memory
 AFTER_POOL = ("graph_capture", "warmup", "serving")
+#: the least by which a share that failed is lowered, of the card
+STEP = 0.005
+#: engineers of vLLM recommend 0.90 to 0.95: lazily made workspaces, NCCL and fragments need the rest
+PRUDENT = 0.95
+#: what a host needs of a memory that it shares with its GPU
+HOST_PART = 0.10
 
 
 def interval(run: Run | None, deployment: Deployment) -> Interval:
@@ -32,13 +38,37 @@ def interval(run: Run | None, deployment: Deployment) -> Interval:
     low, low_because = lower(deployment, s, t)
     high, high_because = upper(deployment, s)
     margin = 0.005 if "free_at_start_gib" in deployment.readings else 0.03
+    if shares_memory(deployment):
+        margin = HOST_PART  # the host lives in the same memory, and takes more of it later
     if run is not None:
+        if low is not None and low >= s.utilization and past_the_pool(run, deployment):
+            low, low_because = None, ""  # it passed this check: what it needs is not what is known of it
         limit, because = observed_limit(run, deployment, s)
         if limit is not None and (high is None or limit < high):
             high, high_because, margin = limit, because, 0.015  # what was missing is a lower limit
-        elif run.ready is not None and high is not None and high < s.utilization <= 1:
+        elif run.ready is not None and high is not None and high < s.utilization <= 1:  # it did start
             high, high_because = s.utilization, f"the run started with {s.utilization:g}"
-    return Interval(FLAG, low, high, recommended(low, high, s, margin), low_because, high_because)
+    best = recommended(low, high, s, margin)
+    if run is not None and started(run) and high is not None and (low or 0.0) < s.utilization <= high:
+        best = s.utilization
+    return Interval(FLAG, low, high, best, low_because, high_because)
+
+
+def shares_memory(deployment: Deployment) -> bool:
+    gpu = deployment.machine.gpu if deployment.machine else None
+    return gpu is not None and gpu.unified_memory
+
+
+def started(run: Run) -> bool:
+    """True if the run got past its pool, and no failure is seen."""
+    return run.reached in ("kv_pool", *AFTER_POOL) and not any(not f.cascade for f in run.failures)
+
+
+def past_the_pool(run: Run, deployment: Deployment) -> bool:
+    """True if the pool of this run passed its checks: it was announced, or a later stage was reached."""
+    later = run.reached in AFTER_POOL or any(f.at in AFTER_POOL for f in run.failures)
+    refused = any(f.at == "kv_pool" and not f.cascade for f in run.failures)
+    return later or started(run) or ("kv_tokens" in deployment.readings and not refused)
 
 
 def observed_limit(run: Run, deployment: Deployment, s: Settings) -> tuple[float | None, str]:
@@ -50,21 +80,26 @@ def observed_limit(run: Run, deployment: Deployment, s: Settings) -> tuple[float
     if failure is None or s.total is None or s.total.value <= 0:
         return None, ""
     tried, free = (deployment.reading(name) for name in ("oom_alloc_gib", "oom_free_gib"))
-    missing = max(0.005 * s.total.value, (tried.value - free.value) * GIB if tried and free else 0.0)
+    seen = (tried.value - free.value) * GIB if tried and free else 0.0
+    missing = max(STEP * s.total.value, seen)
     model = deployment.model
     if failure.kind == "sampler-warmup-oom" and model is not None and model.vocab_size:
         rows = min(s.max_num_seqs, s.max_num_batched_tokens)
         missing += max(
             0.0, sampler_bytes(rows, model.vocab_size, s.release).value - 2 * rows * model.vocab_size * 4
         )
+    told = f"at least {missing / GIB:.2f} GiB were missing"
+    if missing <= STEP * s.total.value:
+        told = "the memory beside the pool did not suffice"
     return max(0.0, s.utilization - missing / s.total.value), (
-        f"with {s.utilization:g} at least {missing / GIB:.2f} GiB were missing ({failure.source})"
+        f"with {s.utilization:g} {told} ({failure.source})"
     )
 
 
 def _is_oom(failure: Failure) -> bool:
     text = f"{failure.text} {failure.message} {failure.trace.text if failure.trace else ''}"
-    return "out of memory" in text.lower() or failure.kind == "sampler-warmup-oom"
+    words = ("out of memory", "failed to cuda calloc", "failed to cuda malloc")
+    return any(word in text.lower() for word in words) or failure.kind == "sampler-warmup-oom"
 
 
 def needed_bytes(deployment: Deployment, s: Settings, t: Terms) -> tuple[float, str]:
@@ -99,9 +134,9 @@ def lower(deployment: Deployment, s: Settings, t: Terms) -> tuple[float | None, 
         return None, "unknown: " + ", ".join(t.missing or ("the GPU's total memory",))
     need, what = needed_bytes(deployment, s, t)
     held = t.requested.band.value - t.pool.band.value
+    wanted = f", {need / GIB:.2f} GiB for {what}" if need else ""
     return (held + need) / t.total.band.value, (
-        f"{held / GIB:.2f} GiB for weights and the profile, {need / GIB:.2f} GiB for {what}, "
-        f"of {t.total.band.value / GIB:.2f} GiB"
+        f"{held / GIB:.2f} GiB for weights and the profile{wanted}, of {t.total.band.value / GIB:.2f} GiB"
     )
 
 
@@ -122,7 +157,8 @@ def upper(deployment: Deployment, s: Settings) -> tuple[float | None, str]:
 
 def recommended(low: float | None, high: float | None, s: Settings, margin: float = 0.005) -> float | None:
     """The largest share in steps of 0.01 that keeps ``margin`` to the upper limit (half a percent; 3 % where
-    free memory is not known, 1.5 % below a share that failed); None where none starts."""
+    free memory is not known, 1.5 % below a share that failed, a tenth on memory shared with the host); never
+    above PRUDENT unless less does not start; None where none starts."""
     if low is None:
         return None
     if high is None:
@@ -130,7 +166,8 @@ def recommended(low: float | None, high: float | None, s: Settings, margin: floa
         return default if default > low else None
     if low >= high:
         return None
-    best = math.floor((high - margin) * 100) / 100
+    best = math.floor((high - margin) * 100 + 1e-9) / 100
+    best = min(best, max(PRUDENT, math.ceil((low + 0.01) * 100) / 100))
     if best > low:
         return round(best, 2)
     middle = round((low + high) / 2, 4)

@@ -15,10 +15,32 @@ from ullage.engines.vllm.terms import Terms, named, terms
 
 def ledgers(deployment: Deployment, s: Settings, t: Terms) -> tuple[Ledger, ...]:
     """One ledger a rank that showed figures, else one for the deciding rank."""
-    if t.total is None:
-        return ()
+    if t.total is None or (t.pool is None and named(t.held, "weights") is None and not taken(deployment)):
+        return ()  # what the rules expect of a rank without weights and pool says nothing
     ranks = list(deployment.by_rank) or [""]
     return tuple(ledger(deployment, s, rank) for rank in ranks[:256])
+
+
+def fitted(entries: list[Entry], total: int) -> list[Entry]:
+    """The entries with what is only estimated beside a printed pool scaled to the room that the others leave."""
+    if not any(entry.stage == "kv_pool" and entry.certainty == "observed" for entry in entries):
+        return entries
+    loose = [entry for entry in entries if entry.certainty == "estimated" and entry.stage != "weights"]
+    room = max(0, total - sum(entry.bytes for entry in entries if entry not in loose))
+    wanted = sum(entry.bytes for entry in loose)
+    if wanted <= room:
+        return entries
+
+    def scaled(entry: Entry) -> Entry:
+        size = entry.bytes * room // wanted
+        return replace(entry, bytes=size, low=min(entry.low, size), high=min(entry.high, max(size, room)))
+
+    return [scaled(entry) if entry in loose else entry for entry in entries]
+
+
+def taken(deployment: Deployment) -> bool:
+    """True if the log shows how much of the card was in use before the start."""
+    return "free_at_start_gib" in deployment.readings
 
 
 def ledger(deployment: Deployment, s: Settings, rank: str) -> Ledger:
@@ -30,7 +52,8 @@ def ledger(deployment: Deployment, s: Settings, rank: str) -> Ledger:
     if t.pool is not None and t.pool.band.value > 0:
         entries.append(t.pool.entry)
     entries += graphs_left(deployment, s, t) + peak.workspaces(deployment, s)
-    return Ledger(rank, int(size.band.value) if size else 0, tuple(entries))
+    total = int(size.band.value) if size else 0
+    return Ledger(rank, total, tuple(fitted(entries, total) if t.pool is not None else entries))
 
 
 def baseline(deployment: Deployment, s: Settings, total: Term | None, rank: str) -> Entry:

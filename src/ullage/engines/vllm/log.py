@@ -8,7 +8,20 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 from packaging.version import Version
 
-from ullage.core.run import PHASES, Event, Failure, Line, Note, Phase, Ready, Run, Settings, Stopped
+from ullage.core.run import (
+    PHASES,
+    Event,
+    Failure,
+    Line,
+    Note,
+    Phase,
+    Ready,
+    Run,
+    Served,
+    Settings,
+    Stage,
+    Stopped,
+)
 from ullage.core.versions import Span
 from ullage.engines.vllm.phases import (
     MAX_FRAMES,
@@ -95,7 +108,7 @@ class VllmRuns(RunBuilder):
         return at is not None and row.stage is not None and PHASES.index(row.stage) <= PHASES.index(at)
 
     def refine(self, event: Event, line: Line) -> Iterable[Event]:
-        if isinstance(event, Ready):
+        if isinstance(event, Ready | Served) or (isinstance(event, Stage) and event.name == "answered"):
             self.ready = True
         if isinstance(event, Stopped):
             # uvicorn shuts down after a failure too: then nobody asked for it
@@ -106,15 +119,15 @@ class VllmRuns(RunBuilder):
             return (settings,)
         return (event,)
 
-    def refine_failure(self, failure: Failure, line: Line) -> Failure:
+    def refine_failure(self, failure: Failure, line: Line) -> Failure | Note:
+        if self.ready and _only_a_request(failure, line):
+            return _request_failed(failure)
         if failure.cascade or failure.hang:
             if failure.at == "serving":
                 self._advance(line.rank.label, "serving")
             return failure
         if self.stopping:
             return replace(failure, cascade=True)
-        if self.ready and _only_a_request(failure, line):
-            return replace(failure, cascade=True, at="serving")
         failure = replace(failure, at=self._at(failure))
         self.failed[line.rank.label] = failure.at
         return failure
@@ -187,9 +200,18 @@ def _narrowed(span: Span, row: LineRow) -> Span:
     return Span(since if since != "0" else None, until)
 
 
+def _request_failed(failure: Failure) -> Note:
+    return Note(
+        name="request-failed", fields={"message": failure.message}, stage="serving",
+        source=failure.source, rank=failure.rank, time=failure.time, text=failure.text,
+    )  # fmt: skip
+
+
 def _only_a_request(failure: Failure, line: Line) -> bool:
-    """True for an exception of the API server while it serves: it answers one request with an error."""
-    if failure.kind in grammar().rows:
+    """True for an exception of the API server while it serves: it answers one request with an error, or the
+    client has gone. A dead engine has rows of its own."""
+    cancelled = failure.kind == "interrupted" and "CancelledError" in failure.message
+    if failure.kind in grammar().rows and not cancelled:
         return False
     own = [place for place in places(failure.trace) if "vllm/" in place]
     outside = bool(own) and all("vllm/entrypoints/" in place or "vllm/renderers/" in place for place in own)

@@ -19,6 +19,8 @@ MAX_FRAMES = 200
 _OVERSIZED = re.compile(
     r"Tried to allocate (?P<tried>[\d.]+ \w+).*?total capacity of (?P<total>[\d.]+ \w+)", re.DOTALL
 )
+#: what NCCL prints by itself in front of the exception that pynccl or torch raises
+_NCCL_WARNS = frozenset({"driver-oom", "shared-memory-segment", "shm-full"})
 _KILLS = frozenset({"kernel-oom", "killed", "memory-limit"})
 #: the first thing that each kind can stop, where the log shows nothing else
 _FALLBACK: dict[str, Phase] = {"no-kernel-image": "init", "kernel-missing": "init", "driver-oom": "warmup"}
@@ -127,7 +129,11 @@ def _told_by_trace(failure: Failure, following: list[Event]) -> Phase | None:
     if failure.at == "serving" or (failure.trace is not None and failure.trace.frames):
         return None
     for event in following:
-        if isinstance(event, Failure) and event.kind == failure.kind and event.rank == failure.rank:
+        if not isinstance(event, Failure):
+            continue
+        if event.kind == failure.kind and event.rank == failure.rank:
+            return grammar().phase(event.trace)
+        if event.kind == "nccl-error" and failure.kind in _NCCL_WARNS and event.trace is not None:
             return grammar().phase(event.trace)
     return None
 

@@ -152,8 +152,10 @@ def held_terms(
             graphs if graphs is not None and graphs.certainty == "observed" else None
         )  # else it is in the rest
         return tuple(term for term in (weights, rest, own) if term is not None)
-    if pool is not None and pool.certainty == "observed" and requested is not None and unknown:
-        return (*known, remainder(requested, known, pool))
+    if pool is not None and pool.certainty == "observed" and requested is not None:
+        if unknown:
+            return (*known, remainder(requested, known, pool))
+        graphs = graphs_subtracted(requested, [t for t in known if t is not graphs], pool, graphs)
     if activation is None:
         band = peak.activation_peak(deployment, s)
         if band is None:
@@ -162,6 +164,23 @@ def held_terms(
             "profile", "activation peak", band, "estimated", "sampler and transformer pass of the profile"
         )
     return tuple(term for term in (weights, activation, other, graphs) if term is not None)
+
+
+def graphs_subtracted(requested: Term, known: Sequence[Term], pool: Term, graphs: Term | None) -> Term | None:
+    """What the printed pool shows was taken off for graphs: nothing where share and terms give it without.
+
+    An estimate may be printed and yet not be subtracted; where it is only expected, the printed pool tells it.
+    """
+    left = remainder(requested, known, pool).band
+    if abs(left.value) < 0.05 * GIB:
+        return None
+    if graphs is None or graphs.certainty == "observed":
+        return graphs
+    return (
+        replace(graphs, band=left, certainty="exact", source="share - printed terms - pool")
+        if left.value > 0
+        else None
+    )
 
 
 def with_rest(deployment: Deployment) -> Deployment:

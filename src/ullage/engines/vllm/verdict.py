@@ -10,7 +10,7 @@ from ullage.core.units import GIB, Band
 from ullage.engines.vllm.kv_plan import KvPlan
 from ullage.engines.vllm.ledgers import ledgers
 from ullage.engines.vllm.options import since
-from ullage.engines.vllm.pool import bytes_per_token, kv_plans, kv_tokens
+from ullage.engines.vllm.pool import bytes_per_token, kv_plans, kv_stages, kv_tokens
 from ullage.engines.vllm.readings import printed, smallest
 from ullage.engines.vllm.settings import Settings, settings
 from ullage.engines.vllm.terms import Terms, formula, rule, terms
@@ -135,6 +135,8 @@ def missing(deployment: Deployment, s: Settings, t: Terms) -> tuple[str, ...]:
     lacking = list(t.missing)
     if deployment.model is None:
         lacking.append("the model's shape (config.json)")
+    elif kv_stages(deployment, s) is None and bytes_per_token(deployment, s) is None:
+        lacking.append("the layout of this model's KV cache")
     if s.max_model_len is None:
         lacking.append("max_model_len")
     return tuple(lacking)

@@ -26,12 +26,25 @@ from ullage.engines.runtime.rows import evidence
 
 _KILLED = re.compile(
     r"\bSIGKILL\b(?!\), a common)|exit(?:ed with)?(?: ?code)?:? \(?(?:-9|137)\b|exitcode:? -9\b|signal 9\b|"
-    r"Out of memory: Killed process|oom-kill|OOMKilled|Memory cgroup out of memory",
+    r"unexpectedly failed with (?:an exit code |exitcode=)(?:9|137)\b|"  # a wait status, not an exit code
+    r"Out of memory: Killed process|oom-kill|OOMKilled|Memory cgroup out of memory|"
+    r"due to the node running low on memory|killed due to memory pressure \(OOM\)",  # Ray's memory monitor
     re.IGNORECASE,
 )
 _KERNEL = re.compile(
-    r"Out of memory: Killed process|oom-kill|OOMKilled|Memory cgroup out of memory", re.IGNORECASE
+    r"Out of memory: Killed process|oom-kill|OOMKilled|Memory cgroup out of memory|"
+    r"due to the node running low on memory|killed due to memory pressure \(OOM\)",
+    re.IGNORECASE,
 )
+#: a parent that finds its child gone, without knowing how it ended
+_GONE = re.compile(r"\bdied unexpectedly(?! \(exit code: -?\d)", re.IGNORECASE)
+#: what native code prints before it ends a process by itself
+_NATIVE = re.compile(
+    r"\.cuh?:\d+|\.cpp:\d+|\.cc:\d+|[Ss]egfault|Segmentation fault|SIGSEGV|SIGABRT|terminate called|Fatal Python error"
+    r"|CUDA error|HIP error|Memory access fault|NCCL (?:WARN|error)|Bus error|core dumped|Traceback",
+)
+#: what a shell prints of a process that took SIGKILL; an engine that ends its own tree with SIGKILL leaves it too
+_BARE = re.compile(r"^(?:.{0,120}: line \d+:\s+\d+ )?Killed\b")
 _ALLOCATES = re.compile(r"Allocating (?:.*?, )?(\d+(?:\.\d+)?) GB host memory")
 
 
@@ -41,6 +54,11 @@ def test(case: Case) -> Finding | None:
         return _found(case, proof, "certain" if _KERNEL.search(case.log + case.text) else "likely", 30)
     if case.root is None and not case.run.failures and case.run.ready is None:
         return _silent(case)
+    if case.root is not None and _BARE.search(case.root.text) and not any(f.cascade for f in case.failures):
+        loads = case.phase in ("weights", "kv_pool")
+        return _found(case, [evidence(case.root, "root")], "likely" if loads else "possible", 20)
+    if case.root is not None and _GONE.search(case.root.text) and not _NATIVE.search(case.log):
+        return _found(case, [evidence(case.root, "root")], "possible", 5)
     return None
 
 
@@ -48,9 +66,11 @@ def _killed(case: Case) -> list[Evidence] | None:
     """The lines that say that a process was killed; None where the root is another fault."""
     if case.root is not None and (case.root.signal == -9 or _KILLED.search(case.text)):
         return [evidence(case.root, "root")]
+    items: list[Event | Line] = [*case.run.events, *case.run.last]
+    if case.root is not None and _GONE.search(case.root.text):
+        return next(([evidence(item, "root")] for item in items if _KERNEL.search(item.text)), None)
     if case.outcome not in ("crashed", "unknown") or (case.root is not None and not case.root.cascade):
         return None
-    items: list[Event | Line] = [*case.run.events, *case.run.last]
     return next(([evidence(item, "root")] for item in items if _KILLED.search(item.text)), None)
 
 

@@ -21,6 +21,8 @@ _OOM = re.compile(
     r"|\[CUDA\]: out of memory",
     re.IGNORECASE,
 )
+#: pinned host memory: CUDA says "out of memory", but the host refused the pages
+_HOST = re.compile(r"memory_pool_host|pool_host/|:alloc_with_pin\w*|:alloc_with_host_register|cudaHost\w+")
 _SIZE = r"([\d.]+ ?(?:[KMGT]i?B|bytes))"
 _PARTS = {
     "asked": rf"Tried to allocate {_SIZE}",
@@ -108,6 +110,8 @@ def oom(case: Case) -> Oom | None:
     best = next((f for f in reports if "Tried to allocate" in _text(f)), case.root)
     text = _text(best)
     frames = _frames(best) or case.frames
+    if _HOST.search(frames) and "Tried to allocate" not in text:
+        return None
     return Oom(
         **{name: _read(pattern, text) for name, pattern in _PARTS.items()},
         place=_place(frames, case), draft=bool(_DRAFT.search(frames)),

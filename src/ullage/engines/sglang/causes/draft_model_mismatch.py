@@ -42,9 +42,13 @@ _DRAFT_FRAMES = re.compile(
     r"speculative/|eagle_?\w*worker|draft|_eagle3?\.py|_nextn\.py|_mtp\.py", re.IGNORECASE
 )
 
+#: a draft worker is at work, whatever the log shows of the arguments
+_WORKER = re.compile(r"speculative/\w*worker\w*\.py|:(?:maybe_)?init_draft_worker$", re.MULTILINE)
+
 
 def test(case: Case) -> Finding | None:
-    if case.root is None or not speculates(case) or case.phase in ("args", "serving"):
+    drafts = speculates(case) or _WORKER.search(case.frames)
+    if case.root is None or not drafts or case.phase in ("args", "serving"):
         return None
     framed = bool(_DRAFT_FRAMES.search(case.frames))
     shapes = _SHAPES.search(case.text)

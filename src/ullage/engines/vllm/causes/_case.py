@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 from msgspec import Struct
-from msgspec.structs import replace
 from packaging.version import Version
 
-from ullage.core.deployment import Deployment, Reading
 from ullage.core.finding import Case, Change, Evidence, Finding, How, Refuted
 from ullage.core.run import Event, Line, Outcome, Phase
-from ullage.core.units import GIB, Measured
-from ullage.engines.runtime.changes import Scalar, check
+from ullage.core.units import GIB
+from ullage.engines.runtime.changes import Scalar
 from ullage.engines.runtime.rows import evidence
 
 #: boards whose CPU and GPU share one memory; the engine reads host memory there (vLLM 0.11.0+, platform cuda)
@@ -148,38 +146,6 @@ def mib(num_bytes: float) -> str:
     return f"{num_bytes / (1 << 20):,.0f} MiB" if num_bytes < GIB else gib(num_bytes / GIB)
 
 
-def checked(
-    case: Case, settings: Mapping[str, Scalar], why: str, *, certainty: How = "likely", note: str = ""
-) -> Change:
-    """A change with what the engine's own budget says of it; without a prediction where it cannot be asked."""
-    from ullage.engines import get
-
-    return check(get("vllm"), closed(case), settings, why, certainty=certainty, note=note)
-
-
-def closed(case: Case) -> Deployment:
-    """The deployment with the term of the budget that no line prints, so that a change keeps it.
-
-    share x total - weights - pool - printed terms = activation peak and non-torch, taken as one reading.
-    """
-    deployment = case.deployment
-    if {"non_torch_gib", "consumed_gib"} & set(deployment.readings):
-        return deployment
-    total = getattr(figure(case, "total_gib"), "value", None) or machine_total(case)
-    weights, pool = figure(case, "weights_gib"), smallest(case, "kv_gib")
-    if total is None or weights is None or pool is None:
-        return deployment
-    printed = [figure(case, name) for name in ("peak_activation_gib", "graph_estimate_gib")]
-    rest = utilization(case) * total - weights.value - pool.value
-    rest -= sum(one.value for one in printed if one is not None)
-    if rest < 0:
-        return deployment
-    source = "share x total - weights - pool - printed terms"
-    terms = {"total_gib": total, "non_torch_gib": rest, "peak_activation_gib": 0.0}
-    readings = {name: Reading(name, Measured(value, 0.02), source) for name, value in terms.items()}
-    return replace(deployment, readings={**readings, **deployment.readings})
-
-
 def advice(why: str, certainty: How = "likely", **change: Scalar) -> Change:
     """A change that no formula covers; flags by keyword (``max_num_seqs=64``), none for advice in words."""
     return Change({f"--{k.replace('_', '-')}": v for k, v in change.items()}, why, None, certainty)
@@ -211,10 +177,16 @@ def found(
     phase: Phase | None = None,
     outcome: Outcome | None = None,
 ) -> Finding:
-    """A finding with its proof: the root failure, the lines of the figures ``shown``, lines that match."""
+    """A finding with its proof: the root failure, the lines of the figures ``shown``, lines that match.
+
+    Fixes that the engine's own formula refuses are left out.
+    """
+    from ullage.engines.vllm.causes._checks import settled
+
     return Finding(
         cause=cause, certainty=certainty, weight=weight, summary=summary, explanation=explanation, phase=phase,
-        outcome=outcome, evidence=tuple(_proof(case, shown, lines)), refuted=tuple(refuted), fixes=tuple(fixes),
+        outcome=outcome, evidence=tuple(_proof(case, shown, lines)), refuted=tuple(refuted),
+        fixes=tuple(settled(case, fixes)),
         contributing=tuple(dict.fromkeys(contributing)),
     )  # fmt: skip
 

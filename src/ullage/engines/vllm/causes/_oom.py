@@ -14,7 +14,8 @@ from ullage.engines.vllm.causes._case import gib, mib, ran, says
 
 #: phrases of an allocation that failed on the device: torch's allocator (CUDA, HIP, XPU), the driver, cumem
 OOM = (
-    r"OutOfMemoryError|(?:CUDA|HIP|XPU) out of memory|(?:CUDA|HIP)(?: driver)? error: out of memory"
+    r"(?<!ray\.exceptions\.)OutOfMemoryError|(?:CUDA|HIP|XPU) out of memory"
+    r"|(?:CUDA|HIP)(?: driver)? error: out of memory"
     r"|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory"
     r"|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_(?:ALLOC_FAILED|INTERNAL_ERROR_HOST_ALLOCATION_FAILED)"
     r"|HIPBLAS_STATUS_ALLOC_FAILED|cuMemCreate[^\n]*out of memory"

@@ -16,7 +16,8 @@ another attention back end.
 from __future__ import annotations
 
 from ullage.core.finding import Case, Finding
-from ullage.engines.vllm.causes._case import checked, found, ran, utilization, verbatim
+from ullage.engines.vllm.causes._case import found, ran, utilization, verbatim
+from ullage.engines.vllm.causes._checks import checked
 from ullage.engines.vllm.causes._oom import not_these, oom, shared_with
 
 _BUILDER = (

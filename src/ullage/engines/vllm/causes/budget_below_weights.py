@@ -31,7 +31,8 @@ from ullage.engines.vllm.causes._budget import (
     terms,
     weights_of_ledger,
 )
-from ullage.engines.vllm.causes._case import advice, checked, figure, found, gib, size, starts
+from ullage.engines.vllm.causes._case import advice, figure, found, gib, starts
+from ullage.engines.vllm.causes._checks import checked, fewer_tokens, in_force, shorter_beside
 
 _SHOWN = ("weights_gib", "kv_gib", "peak_activation_gib", "requested_gib", "graph_estimate_gib")
 
@@ -85,26 +86,29 @@ def _fixes(case: Case, known: Terms) -> Iterator[Change]:
     share = next(
         (u for u in (0.9, 0.92, 0.95, 0.97) if u > max(wanted, known.utilization) and u <= ceiling), None
     )
+    larger: list[Change] = []
     if share is not None:
-        yield from starts([checked(
+        larger = starts([checked(
             case, {"gpu_memory_utilization": share},
             f"a larger share; at start at most {ceiling:.3f} of the card was free"
             if figure(case, "free_at_start_gib") is not None
             else "a larger share, as long as that much of the card is free at start",
         )])  # fmt: skip
+    yield from larger or shorter_beside(case, "the share, and a limit that its pool holds", share or 0.95)
     if not known.weights_alone:
-        sequences = max(1, size(case, "max_num_seqs", 256) // 4)
-        yield advice(
-            "the activation peak shrinks with the sequences (the sampler's buffers are max_num_seqs x "
-            "vocabulary)",
-            max_num_seqs=sequences,
-        )
-        yield advice("a smaller batch of tokens shrinks the dummy run", max_num_batched_tokens=2048)
+        sequences = in_force(case).max_num_seqs // 4
+        if sequences >= 16:
+            yield advice(
+                "the activation peak shrinks with the sequences (the sampler's buffers are max_num_seqs x "
+                "vocabulary)",
+                max_num_seqs=sequences,
+            )
+        yield from fewer_tokens(case, "a smaller batch of tokens shrinks the dummy run", 4)
     if known.graphs and subtracts_graphs(case):
         yield advice(f"the graph estimate of {gib(known.graphs)} falls away", "possible", enforce_eager=True)
-    yield advice(
-        "fewer bytes of weights on each card", "likely" if known.weights_alone else "possible",
-        tensor_parallel_size=2 * size(case, "tensor_parallel_size"),
+    yield checked(
+        case, {"tensor_parallel_size": 2 * in_force(case).cache.tp}, "half the weights on each card",
+        certainty="likely" if known.weights_alone else "possible",
     )  # fmt: skip
 
 

@@ -25,7 +25,6 @@ from collections.abc import Iterator
 from ullage.core.finding import Case, Change, Finding, Refuted
 from ullage.engines.vllm.causes._case import (
     advice,
-    checked,
     figure,
     found,
     gib,
@@ -35,6 +34,7 @@ from ullage.engines.vllm.causes._case import (
     says,
     under_wsl,
 )
+from ullage.engines.vllm.causes._checks import checked
 from ullage.engines.vllm.causes._oom import oom
 
 CHECK = (
@@ -136,9 +136,13 @@ def fixes(case: Case, seen: dict[str, float]) -> Iterator[Change]:
     if share >= 0.1:
         yield checked(
             case, {"gpu_memory_utilization": share},
-            f"{seen['free']:g} / {seen['total']:g} = {seen['free'] / seen['total']:.3f} is the most that "
-            f"passes now",
+            f"{seen['free']:g} / {seen['total']:g} = {_floored(seen['free'] / seen['total'])} is the most that "
+            f"passes the check as the card is now",
         )  # fmt: skip
+
+
+def _floored(share: float) -> str:
+    return f"{math.floor(1000 * share) / 1000:.3f}"
 
 
 def refuted(seen: dict[str, float]) -> Iterator[Refuted]:

@@ -22,17 +22,8 @@ from collections.abc import Iterator
 from ullage.core.finding import Case, Change, Finding, How
 from ullage.core.units import GIB
 from ullage.engines.vllm.causes._budget import subtracts_graphs
-from ullage.engines.vllm.causes._case import (
-    advice,
-    between,
-    checked,
-    figure,
-    found,
-    gib,
-    says,
-    starts,
-    utilization,
-)
+from ullage.engines.vllm.causes._case import advice, between, figure, found, gib, says, starts, utilization
+from ullage.engines.vllm.causes._checks import checked, in_force, shorter_beside
 from ullage.engines.vllm.causes._oom import Oom, not_these, oom, place, shared_with
 
 
@@ -74,9 +65,14 @@ def _explanation(case: Case) -> str:
 
 def _fixes(case: Case, failure: Oom) -> Iterator[Change]:
     share = _share(case, failure)
-    yield from starts([checked(case, {"gpu_memory_utilization": share}, "leaves room for the graphs")])
-    if between(case, "0.12.0", None, unknown=True):
-        yield advice("fewer capture sizes", max_cudagraph_capture_size=64)
+    smaller = starts([checked(case, {"gpu_memory_utilization": share}, "leaves room for the graphs")])
+    if case.interval is not None and case.interval.low is not None and share <= case.interval.low:
+        smaller = list(
+            shorter_beside(case, "leaves room for the graphs, and a limit that the pool holds", share)
+        )
+    yield from smaller
+    if between(case, "0.12.0", None, unknown=True) and max(in_force(case).graph_sizes, default=0) > 64:
+        yield advice("fewer capture sizes, so less memory for graphs", max_cudagraph_capture_size=64)
     yield checked(case, {"enforce_eager": True}, "no graphs; confirms the cause, decoding becomes slower")
 
 

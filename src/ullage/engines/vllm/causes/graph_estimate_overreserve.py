@@ -20,9 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ullage.core.finding import Case, Change, Finding, Refuted
+from msgspec.structs import replace
+
+from ullage.core.deployment import Verdict
+from ullage.core.finding import Case, Change, Finding, Prediction, Refuted
+from ullage.core.units import GIB
 from ullage.engines.vllm.causes._budget import Terms, fit, no_blocks, no_fit, subtracts_graphs, terms
-from ullage.engines.vllm.causes._case import checked, figure, found, gib, starts, verbatim
+from ullage.engines.vllm.causes._case import figure, found, gib, starts, verbatim
+from ullage.engines.vllm.causes._checks import checked
 
 #: below this the estimate is a normal cost: the rehearsal of a dense 8-14B model gives 0.8-1.2 GiB
 _USUAL_GIB = 1.5
@@ -59,12 +64,22 @@ def _missing(case: Case) -> float | None:
     return -pool.value if pool is not None and pool.value <= 0 else None
 
 
+def _without_estimate(case: Case, known: Terms) -> Prediction | None:
+    """The pool with the estimate given back; "starts" where it holds what one request was said to need."""
+    if known.pool is None or known.graphs is None:
+        return None
+    needed, pool = fit(case).get("needed"), known.pool + known.graphs
+    verdict: Verdict = "unsure" if needed is None else "starts" if pool > needed else "fails"
+    return Prediction(verdict, None, round(pool * GIB))
+
+
 def _fixes(case: Case, known: Terms) -> Iterator[Change]:
-    yield verbatim(
+    off = verbatim(
         "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS",
         "0",
         "the estimate is no longer subtracted; keep the share, so that the capture finds its room",
     )
+    yield replace(off, predicted=_without_estimate(case, known))
     if known.total and known.graphs:
         share = round(known.utilization + known.graphs / known.total, 3)
         free = figure(case, "free_at_start_gib")

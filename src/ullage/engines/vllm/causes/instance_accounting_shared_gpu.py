@@ -18,7 +18,7 @@ start when the card is quiet, one server after the other.
 
 from __future__ import annotations
 
-from ullage.core.finding import Case, Finding, Refuted
+from ullage.core.finding import Case, Change, Finding, Refuted
 from ullage.core.units import GIB
 from ullage.engines.vllm.causes._budget import no_blocks, terms, weights_of_ledger
 from ullage.engines.vllm.causes._case import advice, between, found, gib, on_unified_memory, says, utilization
@@ -88,7 +88,6 @@ def _charged(case: Case) -> Finding | None:
             f"The weights take {gib(weights or 0)} of a share of {gib(known.requested or 0)}; what is "
             f"missing is not this server's."
         )
-    share = min(0.95, round(utilization(case) + 0.3, 2))
     return found(
         case, "instance-accounting-shared-gpu", "likely", 30 if roomy else 20,
         "This release charges memory of other processes on the card to this server's share; nothing is left.",
@@ -96,7 +95,8 @@ def _charged(case: Case) -> Finding | None:
         refuted=[Refuted("the weights", f"they take {gib(weights or 0)}")] if roomy else (),
         fixes=[
             advice("0.9.1 or newer does not charge other processes", "likely"),
-            advice("a share larger by what the other process holds", gpu_memory_utilization=share),
+            Change({"--gpu-memory-utilization": f"<{utilization(case):g} + the part that others hold>"},
+                   "this release counts the other process's memory too: the share must include what it holds"),
         ],
     )  # fmt: skip
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from ullage.core.finding import Case, Change, Finding
 from ullage.core.units import GIB
-from ullage.engines.vllm.causes._case import advice, figure, found, gib
+from ullage.engines.vllm.causes._case import advice, figure, found, gib, verbatim
 from ullage.engines.vllm.causes._oom import Oom, not_these, oom, place, shared_with
 
 _NAMES = ("kv_cache_memory_bytes", "kv_cache_memory", "num_gpu_blocks_override")
@@ -52,10 +52,12 @@ def _pinned(case: Case) -> tuple[str, float] | None:
 
 def _fixes(case: Case, pinned: tuple[str, float], failure: Oom) -> Iterator[Change]:
     name, value = pinned
-    yield advice(f"leave --{name.replace('_', '-')} out; the engine sizes the pool", gpu_memory_utilization=0.9)
+    yield verbatim(
+        f"--{name.replace('_', '-')}", False, "the engine then sizes the pool by the share", "certain"
+    )
     shown = [figure(case, after) for after in ("peak_activation_gib", "graphs_gib")]
     after = sum(one.value for one in shown if one is not None) * GIB
     less = after or max(2 * (failure.tried or 0), 2 * GIB)
     smaller = int((value - less) // (1 << 20)) << 20
     if "memory" in name and smaller > 0:
-        yield advice("a pinned pool that leaves room for what comes after it", kv_cache_memory=smaller)
+        yield advice("a pinned pool that leaves room for what comes after it", kv_cache_memory_bytes=smaller)

@@ -21,8 +21,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ullage.core.finding import Case, Change, Finding, How, Refuted
-from ullage.engines.vllm.causes._case import advice, between, checked, figure, found, says, size
+from ullage.core.finding import Case, Change, Finding, How, Prediction, Refuted
+from ullage.core.units import GIB
+from ullage.engines.vllm.causes._case import advice, between, figure, found, says, size
+from ullage.engines.vllm.causes._checks import checked
 
 _GUARD = re.compile(r"max_num_seqs \((?P<asked>\d+)\) exceeds available Mamba cache blocks \((?P<blocks>\d+)\)")
 #: what capture past the last block looked like before the guard (0.20.0)
@@ -71,7 +73,11 @@ def _unguarded(case: Case) -> How | None:
 
 def _fixes(case: Case, blocks: int | None) -> Iterator[Change]:
     if blocks:
-        yield checked(case, {"max_num_seqs": blocks}, "one block for each sequence", certainty="certain")
+        pool = figure(case, "kv_gib")
+        said = Prediction(
+            "starts", None, round(pool.value * GIB) if pool else None, "as the engine's own message says"
+        )
+        yield Change({"--max-num-seqs": blocks}, "one block for each sequence", said, "certain")
     else:
         yield checked(
             case, {"max_num_seqs": max(1, size(case, "max_num_seqs", 1024) // 2)}, "fewer sequences than blocks"

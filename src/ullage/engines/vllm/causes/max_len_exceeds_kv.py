@@ -19,13 +19,19 @@ minus available, by a larger share, a smaller activation peak, an 8-bit KV cache
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from ullage.core.finding import Case, Change, Finding, Prediction, Refuted
-from ullage.core.units import GIB
+from ullage.core.units import GIB, gib_text
 from ullage.engines.vllm import host
+from ullage.engines.vllm.candidates import FP8_SINCE
 from ullage.engines.vllm.causes._budget import Terms, fit, no_fit, terms
-from ullage.engines.vllm.causes._case import between, checked, figure, found, gib, starts
+from ullage.engines.vllm.causes._case import between, figure, found, gib, starts
+from ullage.engines.vllm.causes._checks import checked, in_force, shorter_beside
+from ullage.engines.vllm.kv_specs import element_bytes
 
 
 def test(case: Case) -> Finding | None:
@@ -65,11 +71,16 @@ def _summary(case: Case, seen: dict[str, float]) -> str:
     if "available" in seen:
         return (
             f"One request of {limit} needs {gib(seen['needed'])} of KV cache on each card, and "
-            f"{gib(seen['available'])} are there."
+            f"{_there(seen)} there."
         )
     if "tokens" in seen:
         return f"The KV cache holds {int(seen['tokens']):,} tokens, fewer than one request of {limit}."
     return f"The KV cache is smaller than one request of {limit} needs."
+
+
+def _there(seen: dict[str, float]) -> str:
+    """What the pool has, as exactly as the message prints it."""
+    return f"{gib(seen['available'])} are" if seen["available"] >= 0.005 else "less than 0.01 GiB is"
 
 
 def _explanation(case: Case, known: Terms, seen: dict[str, float]) -> str:
@@ -84,8 +95,8 @@ def _explanation(case: Case, known: Terms, seen: dict[str, float]) -> str:
     if "available" in seen and known.total and not _pinned(case):
         missing = seen["needed"] - seen["available"]
         parts.append(
-            f"Missing are {gib(missing)}, that is a share larger by {missing / known.total:.3f} "
-            f"({known.utilization + missing / known.total:.3f} in all)."
+            f"Missing are {gib_text(missing * GIB)}, {missing / known.total:.2%} of the card: the share would "
+            f"have to be {known.utilization + missing / known.total:.4f}."
         )
     if case.deployment.launch.get("max_model_len") is None:
         parts.append("No limit was given, so the model's own context was taken.")
@@ -96,14 +107,34 @@ def _fixes(case: Case, known: Terms, seen: dict[str, float]) -> Iterator[Change]
     best = longest(case, seen)
     if best:
         yield _shorter(case, best, seen)
+    else:
+        yield from shorter_beside(case, "about the longest limit that fits this pool")
     if _pinned(case):
         yield from _larger_pool(seen)
     else:
         yield from starts(_larger_share(case, known, seen))
-    if case.deployment.launch.text("kv_cache_dtype") in (None, "auto") and between(
-        case, "0.6.0", None, unknown=True
-    ):
-        yield checked(case, {"kv_cache_dtype": "fp8"}, "half the bytes a token", certainty="possible")
+    yield from _half(case, seen)
+
+
+def _half(case: Case, seen: dict[str, float]) -> Iterator[Change]:
+    """An 8-bit cache, where it is not in force, this GPU has it, and half of the need is there."""
+    s, machine = in_force(case), case.deployment.machine
+    capability = machine.gpu.capability if machine is not None and machine.gpu is not None else None
+    if element_bytes(s.cache.dtype, s.cache.model_dtype) < 2 or host.on_host(case.deployment):
+        return
+    dtype = "fp8_e5m2" if capability is not None and capability < FP8_SINCE else "fp8"
+    change = checked(
+        case, {"kv_cache_dtype": dtype}, "half the bytes a token, a little less exact", certainty="possible"
+    )
+    have, need = seen.get("available", seen.get("tokens")), seen.get("needed", seen.get("length"))
+    if have is None or need is None:
+        yield change
+    elif 2 * have > need:
+        pool = int(seen["available"] * GIB) if "available" in seen else None
+        tokens = int(2 * seen["tokens"]) if "tokens" in seen else None
+        known = change.predicted if change.predicted and "tokens" not in seen else None
+        tokens = known.kv_tokens if known is not None and tokens is None else tokens
+        yield replace(change, predicted=Prediction("starts", tokens, pool))
 
 
 def _pinned(case: Case) -> bool:
@@ -126,11 +157,20 @@ def _shorter(case: Case, best: int, seen: dict[str, float]) -> Change:
     change = checked(
         case, {"max_model_len": best}, "the longest limit that fits this pool", certainty="certain"
     )
-    if not {"estimate", "tokens"} & set(seen) or (change.predicted and change.predicted.verdict == "starts"):
-        return change
-    pool = int(seen["available"] * GIB) if "available" in seen else None
+    if not {"estimate", "tokens"} & set(seen) or (
+        change.predicted and change.predicted.verdict == "starts" and "tokens" not in seen
+    ):
+        return _in_proportion(change, seen)
+    pool = int(seen["available"] * GIB) or None if "available" in seen else None
     said = Prediction("starts", best, pool, "as the engine's own message says")
     return Change(change.change, change.why, said, change.certainty)
+
+
+def _in_proportion(change: Change, seen: dict[str, float]) -> Change:
+    """A limit worked out from needed and available fits by that arithmetic, where the model is not known."""
+    if change.predicted is None or change.predicted.verdict != "unsure" or "available" not in seen:
+        return change
+    return replace(change, predicted=replace(change.predicted, verdict="starts"))
 
 
 def _larger_share(case: Case, known: Terms, seen: dict[str, float]) -> list[Change]:
@@ -138,13 +178,21 @@ def _larger_share(case: Case, known: Terms, seen: dict[str, float]) -> list[Chan
     if "available" not in seen or not known.total:
         return []
     free = figure(case, "free_at_start_gib")
-    ceiling = free.value / known.total if free is not None else 0.98
+    ceiling = free.value / known.total if free is not None else 0.97
     wanted = known.utilization + (seen["needed"] - seen["available"]) / known.total
-    share = round(int(wanted * 100 + 1.5) / 100, 2)
+    least = math.ceil(wanted * 100 + 0.25) / 100
+    default = 0.92 if between(case, "0.20.0", None, unknown=True) else 0.9
+    share = max(least, default) if default <= ceiling - 0.02 else least
     if share > ceiling:
         return []
-    settings = {"gpu_memory_utilization": share}
-    return [checked(case, settings, f"the gap closes at {wanted:.3f}; {ceiling:.3f} is the most that is free")]
+    why = "one request of the limit fits" if share == least else "the engine's default"
+    if share != least:
+        why += f"; from {least:g} on one request of the limit fits"
+    elif share > 0.95:
+        why += (
+            f", but only {gib((1 - share) * known.total)} stay outside the share for context, NCCL and graphs"
+        )
+    return [checked(case, {"gpu_memory_utilization": share}, why)]
 
 
 def _refuted(known: Terms, seen: dict[str, float]) -> Iterator[Refuted]:

@@ -17,7 +17,7 @@ own layout.
 
 from __future__ import annotations
 
-from ullage.core.finding import Case, Finding
+from ullage.core.finding import Case, Change, Finding
 from ullage.core.units import GIB
 from ullage.engines.vllm.causes._case import advice, found, gib, ran, size
 from ullage.engines.vllm.causes._oom import not_these, oom, place, shared_with
@@ -41,11 +41,21 @@ def test(case: Case) -> Finding | None:
         f"The failure is in the change of layout, after the last shard was read.{more}",
         refuted=not_these(case, failure), contributing=shared_with(failure), phase="weights",
         fixes=[
-            advice("fewer experts on each card", tensor_parallel_size=2 * size(case, "tensor_parallel_size")),
+            _fewer_experts(case),
             advice("a release that repacks expert by expert into a preallocated tensor", "possible"),
             advice("a MoE back end that takes the checkpoint's layout", "possible", moe_backend="triton"),
         ],
     )  # fmt: skip
+
+
+def _fewer_experts(case: Case) -> Change:
+    """More ranks of tensor parallelism; with pipeline stages the stages are what holds whole experts apart."""
+    if size(case, "pipeline_parallel_size") > 1:
+        return advice(
+            "a split of the layers that leaves the fullest stage one layer of experts to spare "
+            "(VLLM_PP_LAYER_PARTITION), or more GPUs"
+        )
+    return advice("fewer experts on each card", tensor_parallel_size=2 * size(case, "tensor_parallel_size"))
 
 
 def _expert_layer_gib(case: Case) -> float | None:

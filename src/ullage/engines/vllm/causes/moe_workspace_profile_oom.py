@@ -18,6 +18,7 @@ from __future__ import annotations
 from ullage.core.finding import Case, Finding
 from ullage.core.units import GIB
 from ullage.engines.vllm.causes._case import advice, found, gib, size
+from ullage.engines.vllm.causes._checks import fewer_tokens, in_force
 from ullage.engines.vllm.causes._oom import not_these, oom, place, shared_with
 
 
@@ -30,7 +31,7 @@ def test(case: Case) -> Finding | None:
     if where != "workspace" and not (where == "profile" and sparse and case.phase == "profile"):
         return None
     rows = _rows_gib(case)
-    tokens = size(case, "max_num_batched_tokens", 8192)
+    tokens = in_force(case).max_num_batched_tokens
     return found(
         case, "moe-workspace-profile-oom", "certain" if where == "workspace" else "likely",
         30 if where == "workspace" else 15,
@@ -42,9 +43,8 @@ def test(case: Case) -> Finding | None:
         shown=["weights_gib"], refuted=not_these(case, failure), contributing=shared_with(failure),
         phase="profile",
         fixes=[
-            advice("the workspace shrinks in proportion", max_num_batched_tokens=max(1024, tokens // 4)),
-            advice("fewer weights on each card", "possible",
-                   tensor_parallel_size=2 * size(case, "tensor_parallel_size")),
+            *fewer_tokens(case, "the workspace shrinks in proportion", 4),
+            advice("fewer weights on each card", "possible", tensor_parallel_size=2 * in_force(case).cache.tp),
         ],
     )  # fmt: skip
 

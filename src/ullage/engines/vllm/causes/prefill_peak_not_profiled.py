@@ -16,7 +16,8 @@ of MLA is in the profile, index buffers of sparse attention in some releases not
 from __future__ import annotations
 
 from ullage.core.finding import Case, Finding
-from ullage.engines.vllm.causes._case import advice, checked, found, ran, says, size, utilization
+from ullage.engines.vllm.causes._case import found, ran, says, utilization
+from ullage.engines.vllm.causes._checks import checked, fewer_tokens
 from ullage.engines.vllm.causes._oom import not_these, oom, place, shared_with
 
 #: parts of MLA and sparse attention that only run on real attention metadata
@@ -34,7 +35,7 @@ def test(case: Case) -> Finding | None:
     bare = case.run.reached in (None, "args", "init") and not case.frames
     if not (case.phase == "serving" or place(case) == "serving" or bare):
         return None
-    tokens, lower = size(case, "max_num_batched_tokens", 8192), round(utilization(case) - 0.03, 2)
+    lower = round(utilization(case) - 0.03, 2)
     return found(
         case, "prefill-peak-not-profiled", "likely", 30,
         f"One long prefill needs more than the profile measured, because the dummy run skips attention. "
@@ -44,6 +45,6 @@ def test(case: Case) -> Finding | None:
         refuted=not_these(case, failure), contributing=shared_with(failure), phase="serving",
         fixes=[
             checked(case, {"gpu_memory_utilization": lower}, "leaves more outside the pool"),
-            advice("shorter prefill steps", max_num_batched_tokens=max(512, tokens // 2)),
+            *fewer_tokens(case, "shorter prefill steps"),
         ],
     )  # fmt: skip

@@ -26,17 +26,8 @@ from ullage.engines.vllm.causes import (
     spec_decode_memory,
     unified_memory_exhaustion,
 )
-from ullage.engines.vllm.causes._case import (
-    advice,
-    checked,
-    found,
-    gib,
-    says,
-    size,
-    starts,
-    utilization,
-    verbatim,
-)
+from ullage.engines.vllm.causes._case import advice, found, gib, says, starts, utilization, verbatim
+from ullage.engines.vllm.causes._checks import checked, fewer_tokens
 from ullage.engines.vllm.causes._oom import Oom, not_these, oom, place, shared_with
 
 
@@ -70,8 +61,7 @@ def _explanation(case: Case, failure: Oom) -> str:
 def _fixes(case: Case, failure: Oom) -> Iterator[Change]:
     share = round(utilization(case) - (0.05 if utilization(case) > 0.92 else 0.03), 2)
     yield from starts([checked(case, {"gpu_memory_utilization": share}, "leaves more outside the pool")])
-    tokens = size(case, "max_num_batched_tokens", 8192)
-    yield advice("shorter steps", max_num_batched_tokens=max(512, tokens // 2))
+    yield from fewer_tokens(case, "shorter steps have smaller peaks")
     if failure.unallocated and failure.tried and failure.unallocated > 4 * failure.tried:
         yield verbatim(
             "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", "much is reserved and unused: fragmentation"

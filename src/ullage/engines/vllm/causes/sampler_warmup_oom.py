@@ -23,21 +23,17 @@ from collections.abc import Iterator
 
 from ullage.core.finding import Case, Change, Finding, How, Refuted
 from ullage.core.units import GIB
-from ullage.engines.vllm.causes._case import (
-    between,
-    checked,
-    figure,
-    found,
-    gib,
-    mib,
-    says,
-    size,
-    starts,
-    utilization,
-)
+from ullage.engines.vllm.causes._case import between, figure, found, gib, mib, says, size, starts, utilization
+from ullage.engines.vllm.causes._checks import checked
 from ullage.engines.vllm.causes._oom import Oom, graphs_follow, not_these, oom, place, shared_with
 
 _REQUESTS = re.compile(r"warming up (?:sampler|pooler) with (\d+) dummy requests")
+
+
+#: fewer sequences than this are no way to serve; a lower share is the better change
+_LEAST = 16
+#: Gemma's 262,208 is the largest vocabulary in use
+_LARGEST_VOCABULARY = 270_000
 
 
 def test(case: Case) -> Finding | None:
@@ -70,11 +66,18 @@ def _requests(case: Case) -> int:
 
 
 def _buffer_bytes(case: Case, requests: int, failure: Oom) -> int | None:
-    """Bytes of one buffer of logits in fp32; by the model's vocabulary, else what was asked for."""
+    """Bytes of one buffer of logits in fp32: by the model's vocabulary, else what was asked for, unless no model
+    has so large a vocabulary: then it is several buffers (values and indices of a sort), and None."""
     model = case.deployment.model
     if model is not None and model.vocab_size:
         return requests * model.vocab_size * 4
-    return failure.tried
+    tried = failure.tried or 0
+    return failure.tried if tried <= requests * _LARGEST_VOCABULARY * 4 else None
+
+
+def _peak(case: Case, buffer: int | None, failure: Oom) -> float:
+    """Bytes of all buffers at the peak; twice what was asked for where the vocabulary is not known."""
+    return _buffers(case) * buffer if buffer else 2.0 * (failure.tried or 0)
 
 
 def _buffers(case: Case) -> float:
@@ -83,7 +86,7 @@ def _buffers(case: Case) -> float:
 
 
 def _summary(requests: int, buffer: int | None, failure: Oom) -> str:
-    one = f" One buffer of them is {mib(buffer)}." if buffer else ""
+    one = f" One buffer of them is {mib(buffer)}." if buffer and buffer != failure.tried else ""
     return (
         f"The sampler warm-up handles {requests:,} sequences over the whole vocabulary at once, and its "
         f"buffers do not fit beside pool and graphs.{one} {failure.story}".strip()
@@ -106,26 +109,26 @@ def _explanation(case: Case, failure: Oom, buffer: int | None) -> str:
 
 
 def _fixes(case: Case, requests: int, buffer: int | None, failure: Oom) -> Iterator[Change]:
+    """Fewer sequences first, unless hardly any would be left; a lower share keeps them all."""
     sequences = _sequences(case, requests, buffer, failure)
-    yield checked(
-        case,
-        {"max_num_seqs": sequences},
-        f"the buffers shrink to {sequences / requests:.0%}",
-        certainty="likely",
+    left = f", about {mib(_peak(case, buffer, failure) * sequences / requests)}" if buffer else ""
+    fewer = checked(
+        case, {"max_num_seqs": sequences}, f"the buffers shrink to {sequences / requests:.0%}{left}"
     )
-    share = _share(case, buffer, failure)
+    share, lower = _share(case, buffer, failure), []
     if share is not None:
-        yield from starts(
-            [checked(case, {"gpu_memory_utilization": share}, "leaves the missing memory outside the pool")]
-        )
+        change = {"gpu_memory_utilization": share}
+        lower = starts([checked(case, change, "leaves the missing memory outside the pool")])
+    yield from (fewer, *lower) if sequences >= 64 else (*lower, fewer)
 
 
 def _sequences(case: Case, requests: int, buffer: int | None, failure: Oom) -> int:
     """The largest halving of the sequences whose buffers fit into what was free; a quarter where unknown."""
-    if not buffer or failure.free is None:
+    peak = _peak(case, buffer, failure)
+    if not peak or failure.free is None:
         return max(1, requests // 4)
     sequences = requests
-    while sequences > 1 and _buffers(case) * buffer * sequences / requests > failure.free:
+    while sequences > _LEAST and peak * sequences / requests > failure.free:
         sequences //= 2
     return max(1, min(sequences, requests // 2))
 
@@ -135,7 +138,7 @@ def _share(case: Case, buffer: int | None, failure: Oom) -> float | None:
     total = failure.total or _total(case)
     if not total:
         return round(utilization(case) - 0.05, 2)
-    need = _buffers(case) * (buffer or failure.tried or 0) - (failure.free or 0)
+    need = _peak(case, buffer, failure) - (failure.free or 0)
     lowered = utilization(case) - max(need, 0.02 * total) / total
     return int(lowered * 100) / 100 if lowered > 0.1 else None
 

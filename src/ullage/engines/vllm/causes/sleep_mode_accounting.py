@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from ullage.core.finding import Case, Finding
 from ullage.core.units import GIB
-from ullage.engines.vllm.causes._case import advice, checked, figure, found, gib, ran, says, utilization
+from ullage.engines.vllm.causes._case import advice, figure, found, gib, ran, says, utilization
+from ullage.engines.vllm.causes._checks import checked
 from ullage.engines.vllm.causes._oom import Oom, not_these, oom, place, shared_with
 
 _ALLOCATOR = r"cumem_allocator\.cpp"

@@ -43,7 +43,7 @@ def test(case: Case) -> Finding | None:
         else ""
     )
     return found(
-        case, "spec-decode-memory", "certain" if rows >= _CERTAIN_ROWS else "likely", 35,
+        case, "spec-decode-memory", "certain" if rows >= _CERTAIN_ROWS and failure.tried else "likely", 35,
         f"{sequences} sequences with {depth} draft tokens each make a verify pass of {rows:,} rows, whose "
         f"buffers do not fit.{logits} {failure.story}".strip(),
         "Buffers and graph shapes of speculative decoding grow with max_num_seqs x (1 + "

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from ullage.core.finding import Case, Finding, How
 from ullage.core.run import Phase
-from ullage.engines.vllm.causes._case import advice, checked, found, on_unified_memory, says, utilization
+from ullage.engines.vllm.causes._case import advice, found, on_unified_memory, says, utilization
+from ullage.engines.vllm.causes._checks import checked, fewer_tokens
 from ullage.engines.vllm.causes._oom import oom, place
 
 _KERNEL = r"NV_ERR_NO_MEMORY|NVRM:.*Out of memory"
@@ -39,7 +40,7 @@ def test(case: Case) -> Finding | None:
         outcome="crashed" if case.outcome == "unknown" and says(case, _KERNEL, anywhere=True) else None,
         fixes=[
             checked(case, {"gpu_memory_utilization": lower}, "leaves the host its memory"),
-            advice("shorter steps have smaller peaks", "possible", max_num_batched_tokens=2048),
+            *fewer_tokens(case, "shorter steps have smaller peaks", 2, "possible"),
             advice("`sync` and drop the page cache before the launch", "possible"),
         ],
     )  # fmt: skip
@@ -48,14 +49,15 @@ def test(case: Case) -> Finding | None:
 def _sureness(case: Case) -> tuple[How, int] | None:
     """Certain by the driver's line; likely where memory fails, or nothing moves, on such a board."""
     if says(case, _DRIVER, anywhere=True):
-        return "certain", 40 if on_unified_memory(case) else 20
+        sure: How = "certain" if says(case, _KERNEL, anywhere=True) else "likely"
+        return sure, 40 if on_unified_memory(case) else 20
     if not on_unified_memory(case):
         return None
     failure = oom(case)
     if failure is not None:
         return ("likely", 20) if place(case) in ("kv_pool", "unknown", "profile") else ("possible", 20)
     killed = case.root is not None and (
-        abs(case.root.signal or 0) == 9 or says(case, r"Killed process|oom-kill|OOM-killed")
+        abs(case.root.signal or 0) == 9 or says(case, r"Killed process|oom-kill|OOM-killed|^Killed\b")
     )
     if killed and case.phase in ("weights", "profile", "kv_pool", "graph_capture", "warmup", "serving"):
         return "certain", 35

@@ -23,7 +23,8 @@ from collections.abc import Iterator
 from ullage.core.finding import Case, Change, Finding, How, Refuted
 from ullage.core.units import GIB
 from ullage.engines.vllm.causes._budget import weights_of_ledger
-from ullage.engines.vllm.causes._case import advice, figure, found, gib, says, size
+from ullage.engines.vllm.causes._case import advice, figure, found, gib, says
+from ullage.engines.vllm.causes._checks import in_force
 from ullage.engines.vllm.causes._oom import Oom, crowded, not_these, oom, place, shared_with
 
 _PHRASE = r"Failed to load model - not enough GPU memory"
@@ -37,7 +38,7 @@ def test(case: Case) -> Finding | None:
     certainty, weight = _sureness(case, failure, where)
     return found(
         case, "weights-exceed-gpu", certainty, weight, _summary(case, failure), _explanation(case, failure),
-        shown=["weights_gib", "checkpoint_gib"], lines=[_PHRASE], fixes=_fixes(case),
+        shown=["weights_gib", "checkpoint_gib"], lines=[_PHRASE], fixes=_fixes(case, failure),
         refuted=[*_refuted(), *not_these(case, failure)], contributing=shared_with(failure),
     )  # fmt: skip
 
@@ -82,8 +83,23 @@ def _explanation(case: Case, failure: Oom) -> str:
     return " ".join(parts)
 
 
-def _fixes(case: Case) -> Iterator[Change]:
-    yield advice("half the weights on each card", tensor_parallel_size=2 * size(case, "tensor_parallel_size"))
+def _ranks(case: Case, failure: Oom) -> tuple[int, str]:
+    """The tensor parallel size whose part of the weights leaves a tenth of the card, as far as it is known."""
+    now, computed = in_force(case).cache.tp, weights_of_ledger(case)
+    if computed is None or not failure.total:
+        return (
+            2 * now,
+            "half the weights on each card; four times the ranks where half is still more than it holds",
+        )
+    size = 2 * now
+    while size < 64 and computed * now / size > 0.9 * failure.total / GIB:
+        size *= 2
+    return size, f"about {gib(computed * now / size)} of weights on each card"
+
+
+def _fixes(case: Case, failure: Oom) -> Iterator[Change]:
+    size, why = _ranks(case, failure)
+    yield advice(why, tensor_parallel_size=size)
     yield advice("a checkpoint with fewer bits a weight, quantised beforehand", "likely")
     checkpoint = figure(case, "checkpoint_gib")
     yield advice(
