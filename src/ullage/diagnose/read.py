@@ -51,6 +51,7 @@ def read(
     reader = log_lines.read(paths, engines.literals(), stdin=stdin, progress=progress)
     readers = {name: engines.get(name).reader() for name in engines.NAMES}
     mentions = dict.fromkeys(engines.NAMES, 0)
+    traced = dict.fromkeys(engines.NAMES, 0)
     command: str | None = None
     for number, raw in enumerate(reader):
         line = _safe(raw)
@@ -59,8 +60,10 @@ def read(
         for name, engine_reader in readers.items():
             engine_reader.feed(line)
             mentions[name] += _mentions(line, name)
+        if (owner := _outermost(line)) is not None:
+            traced[owner] += 1
     runs = {name: tuple(each.finish()) for name, each in readers.items()}
-    chosen = _choose(runs, mentions, engine)
+    chosen = _choose(runs, traced, mentions, engine)
     kept = runs[chosen] if chosen else ()
     return Log(
         engines.get(chosen) if chosen else None,
@@ -99,9 +102,24 @@ def _mentions(line: Line, name: str) -> int:
     return (name in line.text.lower()) + sum(f"{name}/" in frame.file for frame in frames)
 
 
-def _choose(runs: dict[str, tuple[Run, ...]], mentions: dict[str, int], hint: str | None) -> str | None:
-    """The engine whose events the log holds; on a tie the one it mentions, then the one of the command."""
-    scores = {name: sum(_own(event) for run in found for event in run.events) for name, found in runs.items()}
+def _outermost(line: Line) -> str | None:
+    """The engine whose code a traceback entered first: one engine may call another's layers, not the reverse."""
+    for frame in line.trace.frames if line.trace else ():
+        for name in engines.NAMES:
+            if f"{name}/" in frame.file:
+                return name
+    return None
+
+
+def _choose(
+    runs: dict[str, tuple[Run, ...]], traced: dict[str, int], mentions: dict[str, int], hint: str | None
+) -> str | None:
+    """The engine whose events and tracebacks the log holds (the banner of a library is one event); on a tie the
+    one it mentions, then the one of the command."""
+    scores = {
+        name: sum(_own(event) for run in found for event in run.events) + 2 * traced[name]
+        for name, found in runs.items()
+    }
     best = max(scores.values(), default=0)
     tied = [name for name, score in scores.items() if score == best]
     if len(tied) == 1 and best > 0:

@@ -110,15 +110,15 @@ def _ledger(p: Plan) -> Iterator[Line]:
     yield f"  {_bar(ledger)}  {gib_text(ledger.total_bytes)}"
     width = max((len(entry.name) for entry in ledger.entries), default=4)
     for entry in ledger.entries:
-        yield f"  {_SHADES.get(entry.stage, '░')} {entry.name:<{width}}  {_size(entry):>20}  {_basis(entry)}"
+        shade = _SHADES.get(entry.stage, "░")
+        head = f"  {shade} {entry.name:<{width}}  {_size(entry):>20}  {entry.certainty:<9} "
+        source = wrap(entry.source, max(24, WIDTH - len(head))) or [""]
+        yield head + source[0]
+        yield from (" " * len(head) + more for more in source[1:])
     if ledger.left_bytes >= 0:
         yield f"  · {'left':<{width}}  {gib_text(ledger.left_bytes):>20}"
     else:
         yield f"  ! {'missing':<{width}}  {gib_text(-ledger.left_bytes):>20}", "31"
-
-
-def _basis(entry: Entry) -> str:
-    return f"{entry.certainty:<9} {entry.source[: WIDTH - 60]}"
 
 
 def _size(entry: Entry) -> str:
