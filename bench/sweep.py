@@ -2,9 +2,10 @@
 
     python bench/sweep.py [--rounds 3] [--rows 2000000]
 
-Two spaces of numeric settings, one for each engine, as a grid and drawn at random; every row is planned, judged
-and counted. The best of the rounds counts, in seconds of CPU. The loop plans a few hundred of the same rows one by one: the whole
-answer of ``plan``, and its verdict and tokens alone. Exit code 1 if any space is below a million a second.
+Spaces of numeric settings, two for each engine, as a grid and drawn at random; every row is planned, judged and
+counted. The best of the rounds counts, in seconds of CPU. The loop plans a few hundred of the same rows one by
+one: the whole answer of ``plan``, and its verdict and tokens alone. Exit code 1 if any space is below a million a
+second.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ GOAL = 1e6
 SINGLE, WHOLE = 300, 60
 
 
+SGLANG = "python -m sglang.launch_server --model-path"
+
+
 class Space(Struct, frozen=True):
     name: str
     asked: planning.Asked
@@ -40,13 +44,13 @@ class Space(Struct, frozen=True):
 SPACES = (
     Space(
         "SGLang 0.5.9, Kimi-K2.5, tp 8",
-        planning.Asked("python -m sglang.launch_server --model-path moonshotai/Kimi-K2.5 --tp 8", "8x RTX PRO 6000", "0.5.9"),
+        planning.Asked(f"{SGLANG} moonshotai/Kimi-K2.5 --tp 8", "8x RTX PRO 6000", "0.5.9"),
         ("mem-fraction-static=0.5:0.95:0.001", "context-length=4k:256k:4k", "max-running-requests=1:512:8",
          "cuda-graph-max-bs=8,32,128", "chunked-prefill-size=2048,8192"),
     ),
     Space(
         "SGLang 0.5.23, Qwen3-Next (hybrid)",
-        planning.Asked("python -m sglang.launch_server --model-path Qwen/Qwen3-Next-80B-A3B-Instruct --tp 4", "4x H100", "0.5.23"),
+        planning.Asked(f"{SGLANG} Qwen/Qwen3-Next-80B-A3B-Instruct --tp 4", "4x H100", "0.5.23"),
         ("mem-fraction-static=0.5:0.95:0.001", "context-length=4k:256k:4k", "max-running-requests=1:512:8"),
     ),
     Space(
@@ -111,9 +115,8 @@ def main() -> int:
         print(f"{space.name:36} {grid / 1e6:7.2f} M {drawn / 1e6:7.2f} M {whole:8.0f} /s {single:7.0f} /s"
               f"   {grid / whole:,.0f} x, {grid / single:,.0f} x")  # fmt: skip
         slow |= min(grid, drawn) < GOAL
-    print(
-        f"configurations a second on one core; {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB at most"
-    )
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"configurations a second on one core; {memory:.0f} MiB at most")
     return int(slow)
 
 

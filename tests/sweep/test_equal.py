@@ -61,7 +61,7 @@ AXES = {
         "max-prefill-tokens": "4096,50000", "swa-full-tokens-ratio": "0.1,0.8,1.0", "mamba-full-memory-ratio": "0.1,0.9",
     },
     "vllm": {
-        "gpu-memory-utilization": "0.5:0.98:0.015", "max-model-len": "1000,8k,32k,131072,1000000",
+        "gpu-memory-utilization": "0.5:0.98:0.015", "max-model-len": "-1,1000,8k,32k,131072,1000000",
         "max-num-seqs": "1,7,64,255,256,300,1024", "max-num-batched-tokens": "100,2048,5000,8192,16384",
         "kv-cache-memory-bytes": "1000000000,9999999999", "cpu-offload-gb": "0,1,10.5",
     },
@@ -149,6 +149,29 @@ def test_a_grid_and_its_rows_drawn_agree() -> None:
         {r["verdict"] for r in whole.values()}
     ) > 1
     assert all(whole[point] == row for point, row in drawn.items())
+
+
+def test_a_plan_that_goes_astray_is_planned_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ullage.sweep import follow
+    from ullage.sweep.program import Program, Step
+
+    asked = Asked("vllm serve Qwen/Qwen3-8B", "H100", "0.19.0")
+    over = [setting(asked, axis("gpu-memory-utilization=0.3:0.9:0.1"))]
+    named = [replace(s.axis, name=s.name) for s in over]
+    (block,) = space.grid([], named)
+    right = Planner(asked, [], over).plan(block).rows()
+    real = follow.Follower
+    made = iter(range(1000))
+
+    class Fickle(real):  # type: ignore[misc, valid-type]
+        def __init__(self, graph: Any) -> None:
+            super().__init__(graph)
+            if (count := next(made)) in (0, 1):
+                self.path.append(Step(self.graph.node("constant", (), float(count)), 1.0, pinned=False))
+
+    monkeypatch.setattr(follow, "Follower", Fickle)
+    assert Program().num_paths == 0
+    assert Planner(asked, [], over).plan(block).rows() == right
 
 
 def test_what_cannot_be_followed_is_planned_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ullage.engines.vllm.kv_fit import bisect
 from ullage.sweep.evaluate import run
 from ullage.sweep.mirror import Mirror, least, most, real, span, total, whole
 from ullage.sweep.number import Follower, Number
 from ullage.sweep.program import Node, Program
+from ullage.sweep.search import searching
 
 WHOLE = st.integers(-(1 << 40), 1 << 40)
 REAL = st.floats(-1e13, 1e13, allow_nan=False).filter(lambda x: x == 0 or abs(x) > 1e-6)
@@ -101,6 +103,34 @@ def test_likelihoods(rows: list[tuple[float]], limit: float) -> None:
     for compare in (operator.ge, operator.gt, operator.le, operator.lt):
         found = array_of(lambda z, by=compare: 1 if by(0.5 * (1 + erf(z)), limit) else 0, rows)
         assert found == [float(compare(0.5 * (1 + math.erf(z)), limit)) for (z,) in rows]
+
+
+@given(st.lists(st.tuples(st.floats(-5, 5)), min_size=1, max_size=20))
+def test_the_larger_of_a_whole_and_a_real_number(rows: list[tuple[float]]) -> None:
+    assert array_of(lambda x: whole(most(x, 0)), rows) == [float(int(max(x, 0))) for (x,) in rows]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 3000), st.integers(1, 9)), min_size=1, max_size=20)
+)
+def test_searches(rows: list[tuple[int, int, int]]) -> None:
+    def of(a: Any, b: Any, c: Any, look: Any, low: Any) -> Any:
+        found = look(lambda n: low(n, 700) // c + n // 3 <= a, b)
+        return found * 2 if found > 10 else look(lambda n: c > 3, b)
+
+    followed = array_of(lambda a, b, c: of(a, b, c, searching(bisect), least), rows)
+    assert followed == [float(of(a, b, c, bisect, min)) for a, b, c in rows]
+
+
+def test_a_search_that_branches_on_its_number_is_followed_step_by_step() -> None:
+    rows = [(a, b) for a in (1, 5, 20, 77) for b in (1, 30, 100)]
+
+    def of(a: Any, b: Any, look: Any) -> Any:
+        return look(lambda n: n * 2 <= a if n > 10 else n <= a, b)
+
+    assert array_of(lambda a, b: of(a, b, searching(bisect)), rows) == [
+        float(of(a, b, bisect)) for a, b in rows
+    ]
 
 
 def test_words_pin_nothing_and_keys_do() -> None:

@@ -103,7 +103,7 @@ def _mentions(line: Line, name: str) -> int:
 
 
 def _outermost(line: Line) -> str | None:
-    """The engine whose code a traceback entered first: one engine may call another's layers, not the reverse."""
+    """The engine whose code a traceback entered first: one engine may call another's layers."""
     for frame in line.trace.frames if line.trace else ():
         for name in engines.NAMES:
             if f"{name}/" in frame.file:
@@ -117,7 +117,7 @@ def _choose(
     """The engine whose events and tracebacks the log holds (the banner of a library is one event); on a tie the
     one it mentions, then the one of the command."""
     scores = {
-        name: sum(_own(event) for run in found for event in run.events) + 2 * traced[name]
+        name: sum(_own(event) for run in found for event in run.events) + 4 * traced[name]
         for name, found in runs.items()
     }
     best = max(scores.values(), default=0)

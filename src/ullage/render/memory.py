@@ -77,7 +77,7 @@ def _label(ranks: list[str], order: list[str]) -> str:
     first = order.index(ranks[0])
     if len(ranks) > 2 and order[first : first + len(ranks)] == ranks:
         return f"{ranks[0]} … {ranks[-1]}"
-    return ", ".join(ranks)
+    return ", ".join(rank or "driver" for rank in ranks)
 
 
 def _close(a: Ledger, b: Ledger) -> bool:
@@ -113,7 +113,7 @@ class _Bar:
         text = Text(f"  {gib_text(self.ledger.total_bytes)}")
         if left < -0.03 * GIB:  # less is rounding
             return text.append(f"  {gib_text(-left)} too much", "red")
-        return text.append(f"  {gib_text(max(0, left))} left")
+        return text.append(f"  {_left(left)} left")
 
 
 def _entries(ledger: Ledger, reserve: Entry | None, files: Sequence[str]) -> Table:
@@ -129,8 +129,7 @@ def _entries(ledger: Ledger, reserve: Entry | None, files: Sequence[str]) -> Tab
             continue
         mark = Text(_SHADES.get(entry.stage, "░"), _COLOURS.get(entry.stage, "white"))
         table.add_row(mark, entry.name, _size(entry), f"{entry.certainty}  {short(entry.source, files)}")
-    left = ledger.left_bytes
-    table.add_row("·", "left", gib_text(0 if -0.03 * GIB <= left < 0 else left), "")
+    table.add_row("·", "left", _left(ledger.left_bytes), "")
     if reserve is not None:
         table.add_row(
             "",
@@ -139,6 +138,11 @@ def _entries(ledger: Ledger, reserve: Entry | None, files: Sequence[str]) -> Tab
             f"{short(reserve.source, files)}: kept out of weights and pool",
         )
     return table
+
+
+def _left(num_bytes: int) -> str:
+    """What is left; a difference of rounded figures around zero is nothing."""
+    return "nothing" if -0.03 * GIB <= num_bytes < 1 << 20 else gib_text(num_bytes)
 
 
 def _size(entry: Entry) -> str:

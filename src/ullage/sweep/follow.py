@@ -51,11 +51,18 @@ def mirror() -> Mirror:
 
 
 def follow(
-    program: Program, deployment: Deployment, row: Mapping[str, Plain], problems: Sequence[Problem]
-) -> None:
-    """Add the path of one row to ``program``: its settings keep book of what is done with them."""
+    program: Program, deployment: Deployment, row: Mapping[str, Plain], problems: Sequence[Problem], *,
+    singly: bool = False,
+) -> None:  # fmt: skip
+    """Add the path of one row to ``program``: its settings keep book of what is done with them.
+
+    ``singly``: plan the row by itself; the path holds for rows like it alone.
+    """
     follower = Follower(program.graph)
     numbers = {name: follower.input(name, value) for name, value in row.items()}
+    if singly:
+        program.add(follower.path, _noted(follower, _by_itself(deployment, numbers, problems)))
+        return
     FOLLOWING.follower = follower
     try:
         said = answer(mirror().module(PLAN), _engine(deployment), _again(deployment, numbers), problems)

@@ -46,6 +46,7 @@ class Follower:
         self.decided: dict[tuple[int, bool], float] = {}
         self.fixed: set[int] = set()
         self.caching = False
+        self.num_searches = 0
 
     def input(self, name: str, value: Plain) -> Number:
         return Number(value, self.graph.node("input", (), name), self)
@@ -117,6 +118,8 @@ class Number:
             return NotImplemented
         mine, theirs = self.value, plain(other)
         value = _ARITHMETIC[name](theirs, mine) if swapped else _ARITHMETIC[name](mine, theirs)
+        if isinstance(mine, int) != isinstance(theirs, int):
+            value = float(value)  # the larger of 0 and 2.5 is a real number, whichever it is
         if not swapped and not self.is_truth and type(other) is not Number and _neutral(name, mine, theirs):
             return Number(value, self.node, self.follower)
         whole = name == "floordiv" and isinstance(mine, int) and isinstance(theirs, int)

@@ -17,7 +17,7 @@ from ullage.sweep.axes import Axis, Value
 from ullage.sweep.evaluate import Rows, run
 from ullage.sweep.follow import FIGURES, WORDS, follow
 from ullage.sweep.groups import Group, Setting, group
-from ullage.sweep.program import Answer, Node, Program
+from ullage.sweep.program import Answer, Astray, Node, Program
 from ullage.sweep.space import Block, drawn, point
 from ullage.sweep.table import Table
 
@@ -58,6 +58,13 @@ class Planner:
     def plan(self, block: Block) -> Table:
         """The rows of ``block`` with their answers."""
         known, program = self._group(block.group)
+        try:
+            return self._plan(block, known, program)
+        except Astray:
+            self.known[block.group] = known, Program()
+            return self._plan(block, known, Program(), singly=True)
+
+    def _plan(self, block: Block, known: Group, program: Program, *, singly: bool = False) -> Table:
         if program.num_paths > MOST_PATHS:
             program = Program()
             self.known[block.group] = known, program
@@ -65,7 +72,7 @@ class Planner:
 
         def grow(place: int) -> None:
             self.followed += 1
-            follow(program, known.deployment, point(block, place, whole), known.problems)
+            follow(program, known.deployment, point(block, place, whole), known.problems, singly=singly)
 
         size = len(block)
         found: dict[str, NDArray[Any]] = {name: np.empty(size) for name in FIGURES}

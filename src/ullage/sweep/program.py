@@ -62,6 +62,10 @@ class Graph:
         return sorted(found)
 
 
+class Astray(Exception):
+    """A plan that was followed again went another way, though it came from the same place."""
+
+
 @dataclass(frozen=True)
 class Step:
     """One decision on a path: ``node`` came out as ``outcome``. ``pinned``: the code needed the number itself,
@@ -115,7 +119,8 @@ class Program:
             if branch.node is None:
                 branch.node, branch.pinned = step.node, step.pinned
                 branch.schedule = self.graph.needed([step.node], have)
-            assert branch.node == step.node, "the same path decides the same things"
+            if branch.node != step.node:
+                raise Astray("a plan went another way at the same place")
             have.update(branch.schedule)
             branch = branch.after.setdefault(step.outcome, Branch())
         goals = [value.number for value in answer.values() if isinstance(value, Node)]

@@ -42,12 +42,13 @@ def searching(halve: Halving) -> Halving:
     return search
 
 
-def _followed(follower: Follower, halve: Halving, holds: Callable[[Any], Any], most: Any) -> Number | None:
+def _followed(follower: Follower, halve: Halving, holds: Callable[[Any], Any], most: Any) -> Any:
     """The search as one node; None where the condition branches on the open number."""
     graph = follower.graph
     with follower.unheard():
         value = plain(halve(holds, most))
-    number = Number(value, graph.node("open", (), len(graph.operations)), follower)
+    number = Number(value, graph.node("open", (), follower.num_searches), follower)
+    follower.num_searches += 1
     before = follower.state()
     goal = holds(number)
     if type(goal) is not Number:
@@ -57,6 +58,8 @@ def _followed(follower: Follower, halve: Halving, holds: Callable[[Any], Any], m
     if any(depending(graph, step.node, number.node) for step in follower.path[len(before[0]) :]):
         follower.back_to(before)
         return None
+    if goal.node not in body:
+        return most  # it holds for 1, and so for every other
     outside = {n for node in body for n in graph.operations[node].arguments} - {*body, number.node}
     end = most.counted() if type(most) is Number else follower.constant(most)
     search = Search(number.node, body, goal.node)

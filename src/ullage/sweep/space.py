@@ -15,7 +15,7 @@ from ullage.sweep.axes import Axis
 
 Array = NDArray[Any]
 #: rows of a block: its arrays stay in the processor's cache
-BLOCK = 1 << 17
+BLOCK = 1 << 16
 #: rows drawn together, so that those of one group are enough to be planned together
 DRAWN = 1 << 18
 

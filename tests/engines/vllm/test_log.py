@@ -195,7 +195,6 @@ def test_an_error_below_a_ready_server_is_serving() -> None:
 CASCADES = [
     "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
     "Exception: WorkerProc initialization failed due to an exception in a background process. See stack trace for root cause.",
-    "RuntimeError: Worker failed with error 'CUDA out of memory. Tried to allocate 1 GiB', please check the stack trace above for the root cause",
     "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause.",
     "WARNING 01-28 00:18:18 [multiproc_executor.py:786] WorkerProc was terminated",
     "RuntimeError: Engine process failed to start. See stack trace for the root cause.",
@@ -395,8 +394,29 @@ def test_an_error_answered_to_one_request_is_no_crash(prefix: str) -> None:
         '  File "/x/vllm/entrypoints/openai/serving_chat.py", line 1, in create', "    x()", "ValueError: bad roles",
     ]  # fmt: skip
     found = run("INFO:     Application startup complete.\n" + "".join(f"{head}{line}\n" for line in lines))
-    assert found.failures
+    assert not found.failures
+    assert found.notes_named("request-failed")
     assert root(found) is None
+
+
+def test_a_client_that_leaves_is_no_crash() -> None:
+    text = "INFO:     Application startup complete.\n(APIServer pid=1) ERROR:    Exception in ASGI application\n"
+    lines = [
+        "Traceback (most recent call last):", '  File "/x/starlette/responses.py", line 1, in stream_response',
+        "    x()", "asyncio.exceptions.CancelledError: Cancelled via cancel scope",
+    ]  # fmt: skip
+    found = run(text + "".join(f"(APIServer pid=1) {line}\n" for line in lines))
+    assert not found.failures
+
+
+def test_what_the_executor_quotes_is_the_root_where_the_workers_lines_are_missing() -> None:
+    quoted = (
+        "RuntimeError: Worker failed with error 'size_k must divisible by BLOCK_SIZE_K', please check the stack "
+        "trace above for the root cause"
+    )
+    found = run(f"ERROR 06-26 00:04:52 [core.py:517] {quoted}\n")
+    assert "size_k" in (root(found) or found.failures[0]).message
+    assert root(found) is not None
 
 
 def test_a_message_in_front_of_its_traceback_takes_its_phase() -> None:

@@ -46,7 +46,7 @@ def interval(run: Run | None, deployment: Deployment) -> Interval:
         limit, because = observed_limit(run, deployment, s)
         if limit is not None and (high is None or limit < high):
             high, high_because, margin = limit, because, 0.015  # what was missing is a lower limit
-        elif run.ready is not None and high is not None and high < s.utilization <= 1:  # it did start
+        elif started(run) and high is not None and high < s.utilization <= 1:
             high, high_because = s.utilization, f"the run started with {s.utilization:g}"
     best = recommended(low, high, s, margin)
     if run is not None and started(run) and high is not None and (low or 0.0) < s.utilization <= high:

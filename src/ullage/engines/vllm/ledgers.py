@@ -15,7 +15,8 @@ from ullage.engines.vllm.terms import Terms, named, terms
 
 def ledgers(deployment: Deployment, s: Settings, t: Terms) -> tuple[Ledger, ...]:
     """One ledger a rank that showed figures, else one for the deciding rank."""
-    if t.total is None or (t.pool is None and named(t.held, "weights") is None and not taken(deployment)):
+    known = t.pool is not None or named(t.held, "weights") is not None or taken(deployment)
+    if t.total is None or not known:
         return ()  # what the rules expect of a rank without weights and pool says nothing
     ranks = list(deployment.by_rank) or [""]
     return tuple(ledger(deployment, s, rank) for rank in ranks[:256])

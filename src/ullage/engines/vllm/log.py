@@ -31,6 +31,7 @@ from ullage.engines.vllm.phases import (
     later,
     placed,
     places,
+    quoted,
     trace_of,
     without,
 )
@@ -171,7 +172,7 @@ class VllmRuns(RunBuilder):
 
     def _run(self) -> Run:
         run = super()._run()
-        run = replace(run, events=tuple(placed(run.events, self._reached(None))))
+        run = replace(run, events=quoted(placed(run.events, self._reached(None))))
         release = _LAST_BEFORE.get(self.releases.until or "")
         if run.version is None and release and self.releases.holds(Version(release)):
             return replace(run, version=release, version_source="inferred")

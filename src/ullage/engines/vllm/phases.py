@@ -14,6 +14,7 @@ from ullage.core.units import parse_size
 from ullage.logs.grammar import Grammar, LineRow, LogTable, chain
 
 QUIET = frozenset({"DEBUG", "INFO", "WARNING", "D", "I", "W"})
+_QUOTED = re.compile(r"Worker failed with error '[^']")
 OOM = re.compile(r"out of memory", re.IGNORECASE)
 MAX_FRAMES = 200
 _OVERSIZED = re.compile(
@@ -122,6 +123,18 @@ def placed(events: Iterable[Event], last: Phase | None) -> Iterator[Event]:
             yield replace(event, at=_guessed(event, known[index + 1 :], last))
         else:
             yield event
+
+
+def quoted(events: Iterable[Event]) -> tuple[Event, ...]:
+    """The events; where every failure only followed another one, the error that the executor quotes of a worker
+    ("Worker failed with error '...'") stands for the worker's own lines, which the log lacks."""
+    known = list(events)
+    if all(event.cascade for event in known if isinstance(event, Failure)):
+        for index, event in enumerate(known):
+            if isinstance(event, Failure) and _QUOTED.search(event.message):
+                known[index] = replace(event, cascade=False)
+                break
+    return tuple(known)
 
 
 def _told_by_trace(failure: Failure, following: list[Event]) -> Phase | None:

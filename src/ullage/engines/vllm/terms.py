@@ -140,7 +140,9 @@ def held_terms(
     graphs = graph_term(deployment, s, rank)
     weights, other = weights_terms(deployment, s, rank)
     activation = read(deployment, "peak_activation_gib", "profile", "activation peak", rank)
-    rest = read(deployment, "rest_gib", "profile", "activation peak and non-torch", rank)
+    seen = other is not None and other.certainty == "observed" and other.band.value != 0
+    label = "activation peak" if seen else "activation peak and non-torch"
+    rest = read(deployment, "rest_gib", "profile", label, rank)
     known = [
         term
         for term in (weights, activation, other, graphs)
@@ -151,7 +153,7 @@ def held_terms(
         own = (
             graphs if graphs is not None and graphs.certainty == "observed" else None
         )  # else it is in the rest
-        return tuple(term for term in (weights, rest, own) if term is not None)
+        return tuple(term for term in (weights, rest, other if seen else None, own) if term is not None)
     if pool is not None and pool.certainty == "observed" and requested is not None:
         if unknown:
             return (*known, remainder(requested, known, pool))
@@ -190,7 +192,7 @@ def with_rest(deployment: Deployment) -> Deployment:
     estimate the activation peak. A change of max_num_seqs or max_num_batched_tokens makes it untrue.
     """
     known = printed(deployment)
-    rest = named(terms(known, settings(known)).held, "activation peak and non-torch")
+    rest = named(terms(known, settings(known)).held, "activation peak")
     if rest is None or "pool" not in rest.source or "rest_gib" in deployment.readings:
         return deployment
     band = rest.band.scaled(1 / GIB)
@@ -210,7 +212,9 @@ def remainder(requested: Term, known: Sequence[Term], pool: Term) -> Term:
     if not any(term.name.startswith("weights") for term in known):
         return Term("weights", "weights and profile", band, certainty, "share - pool")
     peaked = any(term.name == "activation peak" for term in known)
-    name = "non-torch and rounding" if peaked else "activation peak and non-torch"
+    whole = any(term.name == "non-torch" for term in known)
+    name = "activation peak" if whole else "activation peak and non-torch"
+    name = "non-torch and rounding" if peaked else name
     return Term("profile", name, band, certainty, "share - printed terms - pool")
 
 

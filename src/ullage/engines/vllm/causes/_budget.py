@@ -66,7 +66,7 @@ class Terms(Struct, frozen=True):
             held.append((self._unprinted(), rest))
         terms = [f"{value:.2f} ({name})" for name, value in held]
         result = f" = {gib(self.pool)}" if self.pool is not None else ""
-        return f"{' - '.join([first, *terms])}{result}"
+        return f"{' - '.join([first, *terms])}{result}".replace("- -", "+ ")
 
     def _held(self) -> list[tuple[str, float]]:
         """The printed terms in GiB: from 0.27.0 weights and non-torch come as one figure."""
@@ -98,9 +98,9 @@ class Terms(Struct, frozen=True):
 
 
 def terms(case: Case) -> Terms:
-    """The budget's terms as printed; the total falls back on the graph line, then on the GPU's name."""
+    """The budget's terms as printed; the total falls back on the GPU's name, then on the graph line."""
     share = utilization(case)
-    total = _value(figure(case, "total_gib")) or _total_of_graphs(case) or machine_total(case)
+    total = _value(figure(case, "total_gib")) or machine_total(case) or _total_of_graphs(case)
     requested = _value(figure(case, "requested_gib"))
     return Terms(
         utilization=share, total=total,

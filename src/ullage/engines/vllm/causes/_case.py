@@ -73,7 +73,7 @@ def machine_total(case: Case) -> float | None:
         return None
     if gpu.cuda_bytes is not None:
         return gpu.cuda_bytes.value / GIB
-    return gpu.total_bytes / GIB if gpu.total_bytes else None
+    return 0.99 * gpu.total_bytes / GIB if gpu.total_bytes else None  # as settings.total_bytes has it
 
 
 def says(case: Case, pattern: str, *, anywhere: bool = False) -> bool:

@@ -104,13 +104,16 @@ def closed(case: Case) -> Deployment:
     weights = shown.figure(case, "weights_gib", "consumed_gib")
     estimate = shown.figure(case, "graph_estimate_gib") if in_force(case).subtracts_graphs else None
     rest = share - pool.value - (estimate.value if estimate is not None else 0.0)
-    terms = {"total_gib": total, "rest_gib": rest - weights.value} if weights is not None else {
+    parts = {"total_gib": total, "rest_gib": rest - weights.value} if weights is not None else {
         "total_gib": total, "consumed_gib": rest, "rest_gib": 0.0
     }  # fmt: skip
     source = "share x total - weights - pool - printed terms"
-    readings = {name: Reading(name, Measured(value, 0.02), source) for name, value in terms.items()}
+    readings = {name: Reading(name, Measured(value, 0.02), source) for name, value in parts.items()}
     readings["total_gib"] = deployment.readings.get("total_gib", readings["total_gib"])
-    return replace(deployment, readings={**deployment.readings, **readings})
+    within = {"non_torch_gib", "peak_activation_gib"}  # they are in the rest
+    within |= {"consumed_gib"} if "weights_gib" in deployment.readings else set()
+    kept = deployment.without(*within)
+    return replace(kept, readings={**kept.readings, **readings}, by_rank={})
 
 
 def settled(case: Case, changes: Iterable[Change]) -> Iterator[Change]:

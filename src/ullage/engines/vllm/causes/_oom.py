@@ -97,7 +97,7 @@ class Oom(Struct, frozen=True):
             parts.append(f"{mib(self.tried)} were asked for")
         if self.free is not None:
             parts.append(f"{mib(self.free)} were free")
-        if self.total is not None:
+        if self.total is not None and parts:
             parts.append(f"of {gib(self.total / GIB)} in all")
         return " ".join([", ".join(parts[:2]), *parts[2:]]).strip() + "." if parts else ""
 

@@ -66,8 +66,8 @@ def _requests(case: Case) -> int:
 
 
 def _buffer_bytes(case: Case, requests: int, failure: Oom) -> int | None:
-    """Bytes of one buffer of logits in fp32: by the model's vocabulary, else what was asked for, unless no model
-    has so large a vocabulary: then it is several buffers (values and indices of a sort), and None."""
+    """Bytes of one buffer of logits in fp32: by the model's vocabulary, else what was asked for; None where no
+    model has so large a vocabulary: then it is several buffers (values and indices of a sort)."""
     model = case.deployment.model
     if model is not None and model.vocab_size:
         return requests * model.vocab_size * 4
