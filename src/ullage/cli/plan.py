@@ -24,6 +24,7 @@ Exit codes: 0 will start; 1 will not; 2 wrong usage; 3 cannot tell (what is miss
 @click.option("--context", multiple=True, type=click.IntRange(1, quick.MOST_TOKENS), metavar="N",
               help="Length of a request, in tokens, for the concurrency.")  # fmt: skip
 @click.option("--file", "file", metavar="FILE", help='Read the command from a file ("-" is stdin).')
+@click.option("--no-hub", is_flag=True, help="Do not ask the hub for a model that is not known here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 def command(
     launch: tuple[str, ...],
@@ -33,10 +34,13 @@ def command(
     reading: tuple[str, ...],
     context: tuple[int, ...],
     file: str | None,
+    no_hub: bool,
     as_json: bool,
 ) -> int:
     """Will this LAUNCH COMMAND start, where does every GiB go, and which change gives more?
 
     The command comes as its words behind "--", as one quoted text, or from --file or stdin.
     """
-    return quick.plan(quick.Options(launch, gpu, engine_version, model_dir, reading, context, file, as_json))
+    return quick.plan(
+        quick.Options(launch, gpu, engine_version, model_dir, reading, context, file, as_json, no_hub)
+    )

@@ -37,6 +37,7 @@ class Options(Struct, frozen=True):
     context: tuple[int, ...] = ()
     file: str | None = None
     as_json: bool = False
+    no_hub: bool = False
 
 
 def options_of(words: list[str]) -> Options | None:
@@ -44,13 +45,16 @@ def options_of(words: list[str]) -> Options | None:
     texts: dict[str, str] = {}
     reading: list[str] = []
     context: list[int] = []
-    as_json = False
+    as_json = no_hub = False
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] not in ("-", "--"):
         name, equals, value = words[at].partition("=")
         at += 1
         if name == "--json" and not equals:
             as_json = True
+            continue
+        if name == "--no-hub" and not equals:
+            no_hub = True
             continue
         if name not in _TEXTS and name not in ("--reading", "--context"):
             return None
@@ -67,7 +71,9 @@ def options_of(words: list[str]) -> Options | None:
         else:
             texts[_TEXTS[name]] = value
     rest = words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:]
-    return Options(tuple(rest), reading=tuple(reading), context=tuple(context), as_json=as_json, **texts)
+    return Options(
+        tuple(rest), reading=tuple(reading), context=tuple(context), as_json=as_json, no_hub=no_hub, **texts
+    )
 
 
 def plan(options: Options) -> int:
@@ -78,7 +84,7 @@ def plan(options: Options) -> int:
     gc.disable()  # nothing of a plan lives long enough to be collected
     found = planning.plan(planning.Asked(
         text_of(options.launch, options.file), options.gpu, options.engine_version, options.model_dir,
-        readings(options.reading), options.context, read,
+        readings(options.reading), options.context, read, not options.no_hub,
     ))  # fmt: skip
     if options.as_json:
         from ullage.render import plan_json

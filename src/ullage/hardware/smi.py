@@ -97,7 +97,9 @@ def report(text: str, where: str = "nvidia-smi -q") -> Described:
         else:
             head.setdefault(path, value)
     devices = tuple(_reported(number, pairs) for number, pairs in enumerate(found[:MOST_DEVICES]))
-    return Described(devices, head.get("Driver Version"), head.get("CUDA Version") or head.get("CUDA UMD Version"))
+    return Described(
+        devices, head.get("Driver Version"), head.get("CUDA Version") or head.get("CUDA UMD Version")
+    )
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
@@ -158,7 +160,9 @@ def rocm(text: str, where: str = "rocm-smi") -> Described:
         if _NUMBER.fullmatch(number):
             total, used = (_bytes(card.get(f"VRAM Total {word}(B)")) for word in ("Memory ", "Used Memory "))
             free = max(0, total - used) if total is not None and used is not None else None
-            name = next((card[k] for k in ("Card Series", "Card series", "Card Model") if card.get(k)), "AMD GPU")
+            name = next(
+                (card[k] for k in ("Card Series", "Card series", "Card Model") if card.get(k)), "AMD GPU"
+            )
             devices.append(Device(int(number), _plain(str(name)), "", total, None, used, free))
     driver = cards.get("system", {}).get("Driver version")
     return Described(tuple(devices), _plain(str(driver)) if driver else None)

@@ -99,9 +99,9 @@ class _Visit:
             late = thread.is_alive()
         finally:
             session.close()
-        if not failed and not late:
+        if not late and not failed:
             return self._finished(staging[0])
-        error = failed[0] if failed else NoAnswerError("too slow", where=session.host)
+        error = NoAnswerError("too slow", where=session.host) if late else failed[0]
         if not isinstance(error, NoAnswerError):
             raise error
         note(f"the hub could not be asked for {self.model}: {error.line}")
@@ -135,8 +135,8 @@ class _Visit:
             self._header(session, folder, _SINGLE, optional=True)
             return
         names = index_names(index.data, f"{self.model}/{_INDEX}")
-        if len(names) > MOST_SHARDS:
-            raise InputError(f"names {len(names)} files", where=f"{self.model}/{_INDEX}")
+        if len(names) > MOST_SHARDS or not all(name.endswith(".safetensors") for name in names):
+            raise InputError("names more, or other, than safetensors files", where=f"{self.model}/{_INDEX}")
         todo = [name for name in reversed(names) if not (folder / f"{name}{_PART}").is_file()]
         failed: list[UllageError] = []
         threads = [
@@ -175,17 +175,34 @@ class _Visit:
         for path in list(staging.glob(f"*{_PART}")):
             with suppress(FileNotFoundError):
                 path.rename(path.with_name(path.name.removesuffix(_PART)))
+        if not _whole(staging):
+            return self._faster()
         old = self.folder.with_name(f".{self.folder.name}.{os.getpid()}.old")
         try:
             if self.folder.exists():
                 self.folder.rename(old)
             staging.rename(self.folder)
             os.utime(self.folder)
-        except OSError as error:
-            if not (self.folder / "config.json").is_file():
-                raise _unwritable(self.folder, error) from error
-        shutil.rmtree(old, ignore_errors=True)
+        except OSError:
+            return self._faster()
+        finally:
+            shutil.rmtree(old, ignore_errors=True)
         return self.folder
+
+    def _faster(self) -> Path:
+        if not (self.folder / "config.json").is_file():
+            raise InputError("another process has changed it; try again", where=str(self.folder))
+        return self.folder
+
+
+def _whole(folder: Path) -> bool:
+    """True if every file of the index, where there is one, has come."""
+    index = folder / _INDEX
+    try:
+        names = index_names(index.read_bytes(), str(index)) if index.is_file() else []
+    except OSError:
+        return False
+    return (folder / "config.json").is_file() and all((folder / name).is_file() for name in names)
 
 
 def _started(work: Callable[[], None], failed: list[UllageError]) -> threading.Thread:

@@ -219,7 +219,7 @@ def _length(data: bytes, where: str) -> int:
 
 
 def _size(answer: http.client.HTTPResponse) -> int | None:
-    """The file's whole size: behind the slash of Content-Range, else the length of an answer that is all of it."""
+    """The file's whole size: behind the slash of Content-Range, else the length of a whole answer."""
     if answer.status == 206:
         text = answer.headers.get("Content-Range", "").rpartition("/")[2]
     else:

@@ -71,8 +71,8 @@ def endpoint() -> str:
 
 
 def token() -> str | None:
-    """The user's token: HF_TOKEN, then the file that `hf auth login` writes. Raises InputError where it cannot be
-    sent; the text is never part of a message."""
+    """The user's token: HF_TOKEN, then the file that `hf auth login` writes. Raises InputError where it cannot
+    be sent; the text is never part of a message."""
     if _true(os.environ.get("HF_HUB_DISABLE_IMPLICIT_TOKEN")):
         return None
     said = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN")

@@ -127,11 +127,7 @@ def _shards(folder: Path) -> Iterator[Path]:
 
 
 def _indexed(folder: Path, index: Path) -> list[Path]:
-    try:
-        names = msgspec.json.decode(_bytes(index, MOST_INDEX_BYTES), type=_Index).weight_map.values()
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"not an index of safetensors files: {error}", where=str(index)) from error
-    shards = [folder / name for name in sorted(set(names)) if _plain_name(name, index)]
+    shards = [folder / name for name in index_names(_bytes(index, MOST_INDEX_BYTES), str(index))]
     missing = [shard.name for shard in shards if not shard.is_file()]
     if missing and len(missing) < len(shards):
         raise InputError(
@@ -142,7 +138,16 @@ def _indexed(folder: Path, index: Path) -> list[Path]:
     return [] if missing else shards
 
 
-def _plain_name(name: str, index: Path) -> bool:
+def index_names(data: bytes, where: str) -> list[str]:
+    """The files that a model.safetensors.index.json names, each once, all in its own folder."""
+    try:
+        names = set(msgspec.json.decode(data, type=_Index).weight_map.values())
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"not an index of safetensors files: {error}", where=where) from error
+    return [name for name in sorted(names) if _plain_name(name, where)]
+
+
+def _plain_name(name: str, where: str) -> bool:
     if name in ("", ".", "..") or name != Path(name).name or "\0" in name or len(name) > 255:
-        raise InputError(f"names a file outside its folder: {name[:80]!r}", where=str(index))
+        raise InputError(f"names a file outside its folder: {name[:80]!r}", where=where)
     return True

@@ -17,14 +17,14 @@ from ullage.core.ledger import Entry, Ledger
 from ullage.core.machine import Machine
 from ullage.core.model import Model
 from ullage.core.problem import Problem
-from ullage.core.report import Plan
+from ullage.core.report import Caution, Plan
 from ullage.core.run import Phase
 from ullage.core.units import GIB, gib_text, tokens_text
 from ullage.engines.base import Engine, Files, Refusal
 from ullage.hardware import gpus
-from ullage.models import load as models
 from ullage.plan.cautions import cautions, ranks
 from ullage.plan.checked import checked, readings
+from ullage.plan.model import model_of
 from ullage.plan.suggest import changes
 
 #: fractions nearer to each other than this are one and the same to an estimate
@@ -37,7 +37,8 @@ FLAG = "flag-combination-unsupported"
 
 
 class Asked(Struct, frozen=True):
-    """What a person asks: a launch command as pasted, and what stands beside it."""
+    """What a person asks: a launch command as pasted, and what stands beside it. ``hub`` allows to ask the hub
+    for a model that nothing on this machine knows."""
 
     command: str
     gpu: str | None = None
@@ -46,6 +47,7 @@ class Asked(Struct, frozen=True):
     readings: Mapping[str, float] = {}
     contexts: Sequence[int] = ()
     files: Files | None = None
+    hub: bool = False
 
 
 class Judged(Struct, frozen=True):
@@ -62,8 +64,10 @@ def plan(asked: Asked) -> Plan:
     """The plan of a launch command. Raises CommandError and InputError for what cannot be read at all."""
     engine = engine_of(asked.command)
     launch = checked(engine.parse(asked.command, asked.version, asked.files), engine.fraction)
-    deployment = deployment_of(launch, asked)
-    return of_deployment(engine, deployment, asked.contexts, engine.problems(launch, asked.files))
+    known = model_of(launch, asked.model_dir, hub=asked.hub)
+    deployment = _deployment(launch, known.model, asked)
+    found = of_deployment(engine, deployment, asked.contexts, engine.problems(launch, asked.files))
+    return replace(found, cautions=(Caution("hub", known.note), *found.cautions)) if known.note else found
 
 
 def engine_of(command: str) -> Engine:
@@ -77,9 +81,12 @@ def engine_of(command: str) -> Engine:
 
 
 def deployment_of(launch: Launch, asked: Asked) -> Deployment:
-    """Launch, model, machine and readings. The model comes from --model-dir, a folder on this machine, or the
-    catalogue."""
-    return Deployment(launch, _model(launch, asked.model_dir), machine(asked.gpu), readings(asked.readings))
+    """Launch, model (plan/model), machine and readings."""
+    return _deployment(launch, model_of(launch, asked.model_dir, hub=asked.hub).model, asked)
+
+
+def _deployment(launch: Launch, model: Model | None, asked: Asked) -> Deployment:
+    return Deployment(launch, model, machine(asked.gpu), readings(asked.readings))
 
 
 def machine(name: str | None) -> Machine | None:
@@ -98,12 +105,6 @@ def machine(name: str | None) -> Machine | None:
     if found.count == 0:
         raise InputError("no GPU at all", where=f"--gpu {name[:60]}")
     return found
-
-
-def _model(launch: Launch, folder: str | None) -> Model | None:
-    if folder is not None:
-        return models.from_directory(folder)
-    return models.find(launch.model, local=True) if launch.model else None
 
 
 def of_deployment(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
@@ -33,19 +35,28 @@ _NAMES = {"sglang": "SGLang", "vllm": "vLLM"}
 _DOUBT = {"likely": "Probably: ", "possible": "Possibly: "}
 _OUTCOMES = {"started": "started", "crashed": "crashed", "hang": "hangs", "unknown": "outcome unknown"}
 
+#: columns of a report into a pipe
+PIPE_WIDTH = 110
+
 
 def why(diagnosis: Diagnosis, console: Console | None = None) -> None:
     """Print the whole answer: what, why by which formula, where the memory is, what differs, what mends it."""
-    console = console or Console(highlight=False, soft_wrap=False)
+    console = console or _console()
     for part in _why(diagnosis):
         console.print(part)
 
 
 def diff(diagnosis: Diagnosis, console: Console | None = None) -> None:
     """Print two runs side by side."""
-    console = console or Console(highlight=False, soft_wrap=False)
+    console = console or _console()
     for part in _diff(diagnosis):
         console.print(part)
+
+
+def _console() -> Console:
+    """As wide as the terminal; into a pipe as wide as text reads well, unless COLUMNS says otherwise."""
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+    return Console(highlight=False, soft_wrap=False, width=width)
 
 
 def _why(d: Diagnosis) -> Iterator[RenderableType]:

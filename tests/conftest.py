@@ -1,0 +1,21 @@
+"""No test reaches the network, or finds what the person who runs it has in a cache."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+_NOTHING = Path(tempfile.gettempdir()) / "ullage-tests-no-such-folder"
+os.environ["ULLAGE_OFFLINE"] = "1"
+os.environ["HF_HOME"] = str(_NOTHING / "huggingface")
+os.environ["XDG_CACHE_HOME"] = str(_NOTHING / "cache")
+for _name in (
+    "HF_HUB_CACHE",
+    "HUGGINGFACE_HUB_CACHE",
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+    "HF_TOKEN_PATH",
+    "HF_ENDPOINT",
+):
+    os.environ.pop(_name, None)
