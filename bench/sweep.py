@@ -1,11 +1,11 @@
 """How many configurations a second ``ullage sweep`` plans on one core, against a loop over ``plan``.
 
-    python bench/sweep.py [--rounds 3] [--rows 2000000]
+    python bench/sweep.py [--rounds 3] [--rows 4000000]
 
 Spaces of numeric settings, two for each engine, as a grid and drawn at random; every row is planned, judged and
 counted. The best of the rounds counts, in seconds of CPU. The loop plans a few hundred of the same rows one by
-one: the whole answer of ``plan``, and its verdict and tokens alone. Exit code 1 if any space is below a million a
-second.
+one: the whole answer of ``plan``, and its verdict and tokens alone. Exit code 1 if any space is below a million
+a second.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def one_by_one(space: Space, *, whole: bool) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rows", type=int, default=2_000_000, help="rows drawn at random")
+    parser.add_argument("--rows", type=int, default=4_000_000, help="rows drawn at random")
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})

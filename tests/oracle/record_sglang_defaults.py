@@ -146,7 +146,9 @@ def known(parser: argparse.ArgumentParser, option: str) -> bool:
     return action.choices is None or all(value in map(str, action.choices) for value in values)
 
 
-def drawn(recorder: Any, opt: argparse.Namespace, release: str, parser: argparse.ArgumentParser) -> Iterator[Any]:
+def drawn(
+    recorder: Any, opt: argparse.Namespace, release: str, parser: argparse.ArgumentParser
+) -> Iterator[Any]:
     draw = random.Random(f"ullage {release}")
     configs = Path(__file__).parent / "sglang" / "configs.jsonl"
     names = [json.loads(line)["id"] for line in configs.read_text().splitlines()]
@@ -232,7 +234,7 @@ def work(opt: argparse.Namespace, recorder: Any) -> None:
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         oracle.install(release, str(Path(opt.wheels) / release), 81559, 8, (9, 0), "12.9", "NVIDIA GPU")
         images = importlib.import_module("transformers.image_utils")
-        images.VideoInput = getattr(images, "VideoInput", list)
+        vars(images).setdefault("VideoInput", list)  # 0.4.4 imports a name that was moved later
         arguments = importlib.import_module("sglang.srt.server_args")
         with contextlib.suppress(Exception):
             importlib.import_module("sglang.srt.configs.model_config")

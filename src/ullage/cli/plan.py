@@ -16,7 +16,9 @@ Exit codes: 0 will start; 1 will not; 2 wrong usage; 3 cannot tell (what is miss
 
 @click.command("plan", epilog=EXAMPLES, context_settings={"allow_interspersed_args": False})
 @click.argument("launch", nargs=-1, type=click.UNPROCESSED, metavar="[--] LAUNCH COMMAND")
-@click.option("--gpu", metavar="NAME", help='The GPUs, e.g. "8x RTX PRO 6000", or their GiB, "8x 94.08".')
+@click.option("--gpu", metavar="NAME",
+              help='The GPUs: "8x RTX PRO 6000", or their GiB, "8x 94.08"; "here" (the default where there are '
+                   'any) or "ssh:HOST" asks the machine.')  # fmt: skip
 @click.option("--engine-version", metavar="V", help="Release of the engine, e.g. 0.5.9.")
 @click.option("--model-dir", metavar="DIR", help="Folder with the model's config.json.")
 @click.option("--reading", multiple=True, metavar="NAME=VALUE",

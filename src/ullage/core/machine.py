@@ -12,6 +12,7 @@ class Gpu(Struct, frozen=True):
 
     ``cuda_bytes`` is the total that CUDA gives a process (vLLM's total; 0.3-1.1 GiB below the driver's) and
     ``free_bytes`` what is free once an engine has its context, both with the limits seen in public logs.
+    ``used_bytes`` is what other processes hold of it (of a probed GPU).
     """
 
     name: str
@@ -22,6 +23,7 @@ class Gpu(Struct, frozen=True):
     source: str = ""
     cuda_bytes: Band | None = None
     free_bytes: Band | None = None
+    used_bytes: int | None = None
 
 
 class Process(Struct, frozen=True):
@@ -33,7 +35,7 @@ class Process(Struct, frozen=True):
 
 
 class Device(Struct, frozen=True):
-    """One GPU as its driver describes it now. ``total`` = ``reserved`` (driver and firmware) + ``used`` + ``free``.
+    """One GPU as its driver describes it now: total = reserved (driver and firmware) + used + free.
 
     ``mig_total_bytes`` and ``mig_free_bytes`` are those of its smallest MIG instance, where MIG is on. ``ecc``,
     ``mig`` and ``persistence`` are None where the card has no such mode.
@@ -62,8 +64,8 @@ class Device(Struct, frozen=True):
 class Machine(Struct, frozen=True):
     """``count`` GPUs of one kind and the host around them, as far as known.
 
-    What follows ``host_bytes`` is known of a probed machine only: ``devices`` are those that CUDA shows a process,
-    in its order; ``gpu`` is then the one with the least free memory. ``cuda`` is the newest CUDA release that
+    What follows ``host_bytes`` is known of a probed machine only: ``devices`` are those that CUDA shows, in
+    its order; ``gpu`` is then the one with the least free memory. ``cuda`` is the newest CUDA release that
     the driver takes, ``worst_link`` the slowest link between two GPUs as ``nvidia-smi topo -m`` names it.
     """
 

@@ -1,4 +1,4 @@
-"""Devices of a probe -> the Machine that an engine's process meets: which it sees, in which order, what is free."""
+"""Devices of a probe -> the Machine that an engine meets: which it sees, in which order, what is free."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def machine_of(
 
 
 def narrowed(machine: Machine, num_ranks: int, first: int = 0) -> Machine:
-    """The machine for a launch of ``num_ranks`` from its device ``first`` on: the least free of those decides."""
+    """The machine for ``num_ranks`` ranks from its device ``first`` on: the least free of those decides."""
     used = machine.devices[first : first + num_ranks]
     if not used or num_ranks < 1:
         return machine
@@ -61,8 +61,8 @@ def _decided(machine: Machine) -> Machine:
 
 def visible(devices: tuple[Device, ...], environment: Mapping[str, str]) -> tuple[Device, ...]:
     """The devices that CUDA shows, in its order: fastest first unless CUDA_DEVICE_ORDER=PCI_BUS_ID (among alike
-    ones that is the order of nvidia-smi), then as CUDA_VISIBLE_DEVICES (AMD: HIP_, ROCR_) lists them, by number or
-    by the start of the UUID. As in CUDA, the list ends before the first entry that names no device."""
+    ones that is the order of nvidia-smi), then as CUDA_VISIBLE_DEVICES (AMD: HIP_, ROCR_) lists them, by number
+    or by the start of the UUID. As in CUDA, the list ends before the first entry that names no device."""
     if environment.get("CUDA_DEVICE_ORDER", "").upper() != "PCI_BUS_ID":
         devices = tuple(sorted(devices, key=lambda device: (-_speed(device), device.index)))
     names = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -110,7 +110,7 @@ def gpu_of(device: Device, source: str) -> Gpu:
     row = found.gpu if found is not None and found.gpu is not None else Gpu(device.name)
     if device.mig and device.mig_total_bytes:
         device = replace(device, total_bytes=device.mig_total_bytes, reserved_bytes=None,
-                         free_bytes=device.mig_free_bytes)  # fmt: skip
+                         used_bytes=None, free_bytes=device.mig_free_bytes)  # fmt: skip
     total = device.total_bytes or row.total_bytes
     alike = bool(total and row.total_bytes and abs(total - row.total_bytes) <= _ALIKE * total)
     if not alike:
@@ -119,7 +119,7 @@ def gpu_of(device: Device, source: str) -> Gpu:
     whole = _whole(device, row, total)
     return replace(
         row, name=device.name, total_bytes=total, capability=device.capability or row.capability,
-        cuda_bytes=whole, free_bytes=_free(device, row), source=source,
+        cuda_bytes=whole, free_bytes=_free(device, row), used_bytes=device.used_bytes, source=source,
     )  # fmt: skip
 
 

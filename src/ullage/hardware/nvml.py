@@ -26,8 +26,8 @@ def library() -> Any | None:
 
 
 def described(nvml: Any, seconds: float) -> Described | None:
-    """The devices, or None where NVML cannot say, or not within ``seconds``: a driver that hangs holds its caller,
-    so that it is asked from a thread of its own, which ends with the process."""
+    """The devices, or None where NVML cannot say, or not within ``seconds``: a driver that hangs holds its
+    caller, so that it is asked from a thread of its own, which ends with the process."""
     found: list[Described] = []
 
     def ask() -> None:
@@ -64,7 +64,8 @@ def _device(nvml: Any, index: int, handle: Any) -> Device:
         index, _text(nvml.nvmlDeviceGetName(handle)), _text(_try(lambda: nvml.nvmlDeviceGetUUID(handle))),
         _size(memory, "total"), _size(memory, "reserved"), _size(memory, "used"), _size(memory, "free"),
         capability if capability and len(capability) == 2 else None, mig,
-        _first(_try(lambda: nvml.nvmlDeviceGetEccMode(handle))), None if persistence is None else bool(persistence),
+        _first(_try(lambda: nvml.nvmlDeviceGetEccMode(handle))),
+        None if persistence is None else bool(persistence),
         _text(getattr(pci, "busId", "")), _try(lambda: int(nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle))),
         _try(lambda: int(nvml.nvmlDeviceGetCurrPcieLinkWidth(handle))),
         _try(lambda: int(nvml.nvmlDeviceGetMaxPcieLinkWidth(handle))),

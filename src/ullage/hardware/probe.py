@@ -13,6 +13,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -71,21 +72,21 @@ def run(words: Sequence[str], seconds: float) -> str | None:
         )  # fmt: skip
     except OSError:
         return None
-    with child:
+    assert child.stdout is not None
+    with child.stdout:
         try:
-            text = _read(child, time.monotonic() + seconds)
+            text = _read(child.stdout.fileno(), time.monotonic() + seconds)
         finally:
             _end(child)
     return text.decode("utf-8", "replace") or None
 
 
-def _read(child: subprocess.Popen[bytes], until: float) -> bytes:
-    assert child.stdout is not None
+def _read(stream: int, until: float) -> bytes:
     text = bytearray()
     with selectors.DefaultSelector() as ready:
-        ready.register(child.stdout, selectors.EVENT_READ)
+        ready.register(stream, selectors.EVENT_READ)
         while len(text) < MOST_BYTES and ready.select(max(0.0, until - time.monotonic())):
-            piece = os.read(child.stdout.fileno(), 1 << 16)
+            piece = os.read(stream, 1 << 16)
             if not piece:
                 break
             text += piece
@@ -93,14 +94,15 @@ def _read(child: subprocess.Popen[bytes], until: float) -> bytes:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the command and what it started; one that already closed its output has a moment to leave by itself."""
+    """End the command and what it started; one whose output is complete has a moment to leave by itself. One
+    that a driver holds uninterruptibly is left behind rather than waited for."""
     try:
         child.wait(0.2)
     except subprocess.TimeoutExpired:
-        try:
+        with suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            child.kill()
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(0.5)
 
 
 def probe(run: Run = run, environment: Mapping[str, str] | None = None) -> Machine | None:

@@ -65,7 +65,8 @@ def _cells(line: str) -> dict[str, str] | None:
 def _device(cells: dict[str, str]) -> Device:
     get = cells.get
     return Device(
-        int(cells["index"]), cells["name"], cells["uuid"], _mib(get("memory.total")), _mib(get("memory.reserved")),
+        int(cells["index"]), cells["name"], cells["uuid"],
+        _mib(get("memory.total")), _mib(get("memory.reserved")),
         _mib(get("memory.used")), _mib(get("memory.free")), capability_of(get("compute_cap", "")),
         _on(get("mig.mode.current")), _on(get("ecc.mode.current")), _on(get("persistence_mode")),
         get("pci.bus_id", ""), _count(get("pcie.link.gen.max")), _count(get("pcie.link.width.current")),
@@ -74,7 +75,7 @@ def _device(cells: dict[str, str]) -> Device:
 
 
 def with_processes(devices: tuple[Device, ...], text: str) -> tuple[Device, ...]:
-    """The devices with the processes that ``--query-compute-apps`` of APP_FIELDS tells; other lines are ignored."""
+    """The devices with the processes that ``--query-compute-apps`` tells (APP_FIELDS); else ignored."""
     found: dict[str, list[Process]] = {}
     for line in text.splitlines()[:MOST_PROCESSES]:
         cells = [_plain(cell) for cell in line.split(",", len(APP_FIELDS) - 1)]
@@ -126,10 +127,11 @@ def _reported(number: int, pairs: list[tuple[str, str]]) -> Device:
     sizes = [_mib(value) for path, value in pairs if path.endswith("MIG Device/FB Memory Usage/Total")]
     free = [_mib(value) for path, value in pairs if path.endswith("MIG Device/FB Memory Usage/Free")]
     return Device(
-        number, get("Product Name", "") or "unnamed GPU", get("GPU UUID", ""), memory["Total"], memory["Reserved"],
-        memory["Used"], memory["Free"], capability_of(get("CUDA Compute Capability", "")),
-        _on(get("MIG Mode/Current")), _on(get("ECC Mode/Current")), _on(get("Persistence Mode")), get("bus", ""),
-        _count(get(f"{link}PCIe Generation/Max")), _count(get(f"{link}Link Width/Current")),
+        number, get("Product Name", "") or "unnamed GPU", get("GPU UUID", ""),
+        memory["Total"], memory["Reserved"], memory["Used"], memory["Free"],
+        capability_of(get("CUDA Compute Capability", "")),
+        _on(get("MIG Mode/Current")), _on(get("ECC Mode/Current")), _on(get("Persistence Mode")),
+        get("bus", ""), _count(get(f"{link}PCIe Generation/Max")), _count(get(f"{link}Link Width/Current")),
         _count(get(f"{link}Link Width/Max")), min((s for s in sizes if s), default=None),
         min((f for f in free if f is not None), default=None), tuple(_processes(pairs)),
     )  # fmt: skip

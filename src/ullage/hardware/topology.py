@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ullage.core.errors import InputError
 
-#: kinds of link from near to far, as nvidia-smi's own legend tells them; NV# goes before them, SOC is old for SYS
+#: kinds of link from near to far, as nvidia-smi's own legend tells them (NV: NV#); SOC is old for SYS
 DISTANCES = ("NV", "C2C", "PIX", "PXB", "PHB", "NODE", "SYS")
 #: more columns than any host has
 _MOST = 256
@@ -19,8 +19,8 @@ _CPUS = re.compile(r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*")
 
 
 class Topology(Struct, frozen=True):
-    """The links of one host: ``links[a][b]`` between GPUs ("X" on the diagonal), ``nic_links[a][n]`` from a GPU to
-    a network card. ``numa`` is each GPU's NUMA node, ``cpus`` the processors near to it; None: not printed."""
+    """The links of one host: ``links[a][b]`` between GPUs ("X" on the diagonal), ``nic_links[a][n]`` from a GPU
+    to a network card. ``numa`` is each GPU's NUMA node, ``cpus`` the processors near it; None: not printed."""
 
     gpus: tuple[str, ...]
     links: tuple[tuple[str, ...], ...]
@@ -62,7 +62,7 @@ class Topology(Struct, frozen=True):
         return tuple(hints)
 
     def of(self, numbers: tuple[int, ...]) -> Topology:
-        """The topology of the GPUs with these numbers only, in this order; those it does not know are left out."""
+        """The topology of the GPUs with these numbers only, in this order; unknown ones are left out."""
         at = [index for n in numbers for index, gpu in enumerate(self.gpus) if gpu == f"GPU{n}"]
         return Topology(
             tuple(self.gpus[i] for i in at), tuple(tuple(self.links[i][j] for j in at) for i in at),

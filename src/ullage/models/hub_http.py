@@ -80,13 +80,14 @@ class Session:
 
     def file(self, model: str, revision: str, name: str, most: int) -> Body | None:
         """A whole small file; None where the model has none of this name."""
-        with closing(self._open(model, revision, name, None)) as answer:
+        commits: list[str] = []
+        with closing(self._open(model, revision, name, None, commits)) as answer:
             if not _found(answer, model, name):
                 return None
             data = self._read(answer, most + 1)
             if len(data) > most:
                 raise InputError(f"more than {most} bytes", where=f"{model}/{name} at {self.host}")
-            return Body(data, len(data), answer.headers.get("X-Repo-Commit"))
+            return Body(data, len(data), commits[0] if commits else None)
 
     def header(self, model: str, revision: str, name: str) -> Body | None:
         """The length field and header of a safetensors file, not a byte more; None where there is no such file.
@@ -116,11 +117,17 @@ class Session:
             return self._read(answer, wanted)[FIRST_BYTES:]
 
     def _open(
-        self, model: str, revision: str, name: str, span: tuple[int, int] | None
-    ) -> http.client.HTTPResponse:
+        self, model: str, revision: str, name: str, span: tuple[int, int] | None,
+        commits: list[str] | None = None,
+    ) -> http.client.HTTPResponse:  # fmt: skip
+        """The answer behind all redirects. The hub itself names the commit, a store behind it need not: it
+        goes to ``commits``."""
         url = f"{self.endpoint}/{model}/resolve/{quote(revision, safe='')}/{quote(name, safe='')}"
         for _ in range(MOST_REDIRECTS + 1):
             answer = self._ask(url, span)
+            commit = answer.headers.get("X-Repo-Commit")
+            if commits is not None and commit and _origin(url) == _origin(self.endpoint):
+                commits.append(commit)
             if answer.status not in _MOVED:
                 return answer
             with closing(answer):

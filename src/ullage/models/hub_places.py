@@ -15,11 +15,12 @@ from ullage.core.errors import InputError
 
 #: a refs file holds a commit's hash, a token is some 40 letters: whatever is longer is something else
 MOST_NOTE_BYTES = 4096
-_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
-_REVISION = re.compile(r"[A-Za-z0-9][\w./-]{0,127}", re.ASCII)
-_COMMIT = re.compile(r"[0-9a-f]{40,64}")
-_TOKEN = re.compile(r"[!-~]{1,512}")
-_HOST = re.compile(r"(https?)://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?((?:/[\w.~-]+)*)/*", re.ASCII)
+# compiled when first used: every plan imports this module, and most need one of them
+_ID = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9][A-Za-z0-9_.-]{0,95}"
+_REVISION = r"[A-Za-z0-9][A-Za-z0-9_./-]{0,127}"
+_COMMIT = r"[0-9a-f]{40,64}"
+_TOKEN = r"[!-~]{1,512}"
+_HOST = r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9_.~-]+)*/*"
 
 
 class Kept(Struct, frozen=True):
@@ -32,7 +33,7 @@ class Kept(Struct, frozen=True):
 def is_hub_id(text: str) -> bool:
     """True for owner/name as the hub has them, and so for no path that leaves its folder."""
     return (
-        _ID.fullmatch(text) is not None
+        re.fullmatch(_ID, text) is not None
         and not any(part in text for part in ("..", "--"))
         and not text.endswith((".git", ".ipynb", ".gguf", ".", "-"))
     )
@@ -42,13 +43,13 @@ def revision_of(text: str | None) -> str:
     """The revision asked for, "main" where none is. Raises InputError where it is no name of one."""
     if text is None:
         return "main"
-    if not _REVISION.fullmatch(text) or ".." in text or "//" in text or text.endswith(("/", ".lock")):
+    if not re.fullmatch(_REVISION, text) or ".." in text or "//" in text or text.endswith(("/", ".lock")):
         raise InputError(f"not a revision of a model: {text[:80]!r}", where="--revision")
     return text
 
 
 def is_commit(text: str) -> bool:
-    return _COMMIT.fullmatch(text) is not None
+    return re.fullmatch(_COMMIT, text) is not None
 
 
 def offline() -> bool:
@@ -60,7 +61,7 @@ def offline() -> bool:
 def endpoint() -> str:
     """HF_ENDPOINT, or the public hub; without a slash at its end. Raises InputError for what is no address."""
     text = (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").strip()
-    found = _HOST.fullmatch(text)
+    found = re.fullmatch(_HOST, text)
     if found is None:
         # the address is not shown: people put passwords into it
         raise InputError(
@@ -82,7 +83,7 @@ def token() -> str | None:
         where = path or "the Hugging Face token file"
         said = _note(Path(path).expanduser() if path else _hf_home() / "token")
     said = (said or "").strip()
-    if said and not _TOKEN.fullmatch(said):
+    if said and not re.fullmatch(_TOKEN, said):
         raise InputError("does not hold a token", where=where)
     return said or None
 

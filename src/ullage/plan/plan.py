@@ -22,6 +22,7 @@ from ullage.core.run import Phase
 from ullage.core.units import GIB, gib_text, tokens_text
 from ullage.engines.base import Engine, Files, Refusal
 from ullage.hardware import gpus
+from ullage.plan import machines
 from ullage.plan.cautions import cautions, ranks
 from ullage.plan.checked import checked, readings
 from ullage.plan.model import model_of
@@ -86,7 +87,9 @@ def deployment_of(launch: Launch, asked: Asked) -> Deployment:
 
 
 def _deployment(launch: Launch, model: Model | None, asked: Asked) -> Deployment:
-    return Deployment(launch, model, machine(asked.gpu), readings(asked.readings))
+    probed, found = machines.asked(asked.gpu, launch.env)
+    deployment = Deployment(launch, model, found if probed else machine(asked.gpu), readings(asked.readings))
+    return machines.fitted(deployment, ranks(deployment) // max(1, launch.integer("nnodes") or 1))
 
 
 def machine(name: str | None) -> Machine | None:
@@ -131,7 +134,9 @@ def of_deployment(
         missing=judged.missing,
     )  # fmt: skip
     fixes = changes(engine, deployment, budget, interval, "fails" if stops else budget.verdict)
-    return replace(found, fixes=fixes, cautions=tuple(cautions(found, problems, refusals, hazards, longest)))
+    return replace(found, fixes=fixes, cautions=(
+        *machines.cautions(found.machine), *cautions(found, problems, refusals, hazards, longest),
+    ))  # fmt: skip
 
 
 def whole_cards(budget: Budget, deployment: Deployment) -> Budget:
@@ -139,17 +144,24 @@ def whole_cards(budget: Budget, deployment: Deployment) -> Budget:
     engine looks stands first, where the engine's own ledger begins behind it."""
     gpu = deployment.machine.gpu if deployment.machine else None
     total = round(gpu.cuda_bytes.value) if gpu and gpu.cuda_bytes else gpu.total_bytes if gpu else None
-    return replace(budget, ledgers=tuple(_whole(item, total, ranks(deployment)) for item in budget.ledgers))
+    held = machines.held(deployment.machine)
+    ledgers = tuple(_whole(item, total, held, ranks(deployment)) for item in budget.ledgers)
+    return replace(budget, ledgers=ledgers)
 
 
-def _whole(item: Ledger, total: int | None, num_ranks: int) -> Ledger:
+def _whole(item: Ledger, total: int | None, held: Entry | None, num_ranks: int) -> Ledger:
     rank = item.rank or (f"each of {num_ranks}" if num_ranks > 1 else "")
     taken = (total or 0) - item.total_bytes
+    if held and total and taken <= NARROW * total and held.bytes <= item.left_bytes:
+        return replace(item, rank=rank, entries=(held, *item.entries))
     if taken <= 0 or any(entry.stage == "init" for entry in item.entries):
         return replace(item, rank=rank)
-    context = Entry("init", "CUDA context, NCCL and the like", taken, taken // 2, 2 * taken, "estimated",
+    own = taken - (held.bytes if held else 0)
+    others = (held,) if held and own > 0 else ()
+    own = own if others else taken
+    context = Entry("init", "CUDA context, NCCL and the like", own, own // 2, 2 * own, "estimated",
                     "the GPU's memory less what is free on an idle one")  # fmt: skip
-    return Ledger(rank, item.total_bytes + taken, (context, *item.entries))
+    return Ledger(rank, item.total_bytes + taken, (*others, context, *item.entries))
 
 
 def wide_enough(interval: Interval | None) -> Interval | None:
@@ -167,8 +179,10 @@ def too_few_gpus(deployment: Deployment) -> list[Refusal]:
     needed, nodes = ranks(deployment), max(1, deployment.launch.integer("nnodes") or 1)
     if count is None or needed <= count * nodes:
         return []
+    probed = deployment.machine.source if deployment.machine else ""
+    seen = f"{probed}: name other GPUs with --gpu" if probed else "named"
     return [
-        Refusal("init", "not-enough-gpus", f"the launch needs {needed} GPUs, and {count * nodes} are named")
+        Refusal("init", "not-enough-gpus", f"the launch needs {needed} GPUs, and {count * nodes} are {seen}")
     ]
 
 

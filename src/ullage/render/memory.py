@@ -148,4 +148,5 @@ def _left(num_bytes: int) -> str:
 def _size(entry: Entry) -> str:
     if entry.certainty != "estimated" or entry.low == entry.high:
         return gib_text(entry.bytes)
-    return f"{entry.low / GIB:.1f} to {entry.high / GIB:.1f} GiB"
+    low = max(0, entry.low) if entry.stage == "kv_pool" and entry.bytes > 0 else entry.low
+    return f"{low / GIB:.1f} to {entry.high / GIB:.1f} GiB"

@@ -16,6 +16,8 @@ from ullage.core.units import gib_text, tokens_text
 from ullage.render.names import short
 from ullage.render.shown import bounds, flag
 
+#: a fraction above it leaves little for what comes after the pool, though it may work
+PRUDENT = 0.95
 #: limits that cross by less than this are as close as estimates allow
 CLOSE = 0.02
 
@@ -49,8 +51,10 @@ def _interval(item: Interval, d: Diagnosis) -> Iterator[RenderableType]:
             arg = d.settings.get(setting) or d.inferred.get(setting)
             now = arg.value if arg is not None else None
             if isinstance(now, float) and abs(now - item.recommended) < 0.0051:
-                best = f"; {now:.3g} is in force, and prudent"
+                best = f"; {now:.3g} is in force" + (", and prudent" if now <= PRUDENT else "")
         yield Text(f"{name} must be {' and '.join(filter(None, (low, high)))}{best}", style="bold")
+    if d.outcome == "started" and not d.fixes:
+        return  # it works: the limits are enough
     for head, text in ((low, item.low_because), (high, item.high_because)):
         if text and head:
             yield Text(f"  {head}: {short(text, d.files)}", style="dim")

@@ -13,6 +13,8 @@ def decides(d: Diagnosis) -> bool:
     if not d.budget.formula:
         return False
     fails = d.budget.verdict == "fails" and d.budget.fails_at not in ("args", "init", "weights")
+    if d.phase and d.budget.fails_at and PHASES.index(d.phase) > PHASES.index(d.budget.fails_at):
+        fails = False  # the run got past the check that the rule expects to fail
     said = d.budget.formula in f"{d.summary}\n{d.explanation}" and d.budget.verdict != "starts"
     return d.outcome != "started" and (said or (fails and d.phase not in ("args", "init", "weights")))
 

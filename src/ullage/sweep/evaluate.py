@@ -208,7 +208,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "min": _plain(np.minimum), "max": _plain(np.maximum), "neg": _plain(np.negative), "abs": _plain(np.abs),
     "lt": _plain(np.less), "le": _plain(np.less_equal), "gt": _plain(np.greater),
     "ge": _plain(np.greater_equal), "eq": _plain(np.equal), "ne": _plain(np.not_equal),
-    "trunc": _plain(np.rint), "floor": _plain(np.floor), "ceil": _plain(np.ceil), "rint": _plain(np.rint),
+    "trunc": _plain(np.trunc), "floor": _plain(np.floor), "ceil": _plain(np.ceil), "rint": _plain(np.rint),
     "counted": _plain(lambda a: np.asarray(a, dtype=float) if np.ndim(a) else float(a)),
     "floordiv": floor_division, "mod": remainder, "round": rounded, "erf": error_function, "count": count,
 }  # fmt: skip

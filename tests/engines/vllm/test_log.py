@@ -400,7 +400,9 @@ def test_an_error_answered_to_one_request_is_no_crash(prefix: str) -> None:
 
 
 def test_a_client_that_leaves_is_no_crash() -> None:
-    text = "INFO:     Application startup complete.\n(APIServer pid=1) ERROR:    Exception in ASGI application\n"
+    text = (
+        "INFO:     Application startup complete.\n(APIServer pid=1) ERROR:    Exception in ASGI application\n"
+    )
     lines = [
         "Traceback (most recent call last):", '  File "/x/starlette/responses.py", line 1, in stream_response',
         "    x()", "asyncio.exceptions.CancelledError: Cancelled via cancel scope",

@@ -128,7 +128,15 @@ def prefill_limit(s: Settings, mla: bool) -> int:
     return min(limit, s.context_length) if clipped and s.context_length else limit
 
 
+def aligned(s: Settings) -> bool:
+    """Sizes fixed early for DeepEP (0.5.17..): multiples of 8, whatever the chunk is."""
+    return s.moe_a2a_backend == "deepep" and at_least(s.release, "0.5.17")
+
+
 def prefill_sizes(s: Settings, mla: bool) -> list[int]:
+    """Token counts of the prefill graphs; beside DeepEP to 2048, each a multiple of 8 (0.5.17..)."""
+    if aligned(s):
+        return sorted({-(-size // 8) * 8 for size in PREFILL.at(s.release)(2048)})
     limit = min(prefill_limit(s, mla), 256 * MOST_SIZES)
     return PREFILL.at(s.release)(limit) if at_least(s.release, "0.5.3.post2") else []
 
@@ -201,11 +209,22 @@ def _breakable(s: Settings, model: Model | None) -> bool:
 _A2A = ("none", "deepep", "megamoe", "flashinfer")
 
 
-def switched_off(s: Settings, model: Model | None) -> bool:
+#: MoE architectures that run on flashinfer_trtllm on SM100, which prefill graphs of 0.5.10..0.5.12 cannot hold
+_TRTLLM_MOE = (
+    "Qwen3MoeForCausalLM", "Qwen3VLMoeForConditionalGeneration", "Qwen3NextForCausalLM",
+    "Qwen3_5MoeForConditionalGeneration", "Qwen3_5ForConditionalGeneration",
+)  # fmt: skip
+
+
+def switched_off(s: Settings, model: Model | None, capability: tuple[int, int] | None = None) -> bool:
     """Prefill graphs that count for the default fraction but are not captured in the end: DeepSeek on
-    trtllm_mla (..0.5.12 by its MoE runner, 0.5.15.. by rule), and servers that only decode."""
-    deepseek = bool(model and model.architecture and model.architecture.startswith("DeepseekV3"))
-    off = deepseek and s.attention_backend == "trtllm_mla" and not _between(s)
+    trtllm_mla and Qwen's experts on SM100 (..0.5.12 by the MoE runner; DeepSeek 0.5.15.. by rule), and servers
+    that only decode."""
+    architecture = (model.architecture if model else None) or ""
+    off = architecture.startswith("DeepseekV3") and s.attention_backend == "trtllm_mla" and not _between(s)
+    early = at_least(s.release, "0.5.10") and not at_least(s.release, "0.5.13")
+    if early and capability is not None and capability[0] == 10 and model and architecture in _TRTLLM_MOE:
+        off = off or ((model.quantization or "") in ("", "fp8", "modelopt_fp4") and s.moe_a2a_backend == "none")
     return off or (s.disaggregation_mode == "decode" and at_least(s.release, "0.5.16"))
 
 

@@ -12,8 +12,14 @@ from msgspec.structs import replace
 
 from ullage.core.model import Model
 from ullage.core.versions import Rules
-from ullage.engines.sglang.backends import attention_backend, is_sparse_mla, page_size
-from ullage.engines.sglang.captured import capture_sizes, prefill_sizes, prefills_captured, switched_off
+from ullage.engines.sglang.backends import attention_backend, is_sparse_mla, page_size, radix_off
+from ullage.engines.sglang.captured import (
+    aligned,
+    capture_sizes,
+    prefill_sizes,
+    prefills_captured,
+    switched_off,
+)
 from ullage.engines.sglang.fraction import FRACTION
 from ullage.engines.sglang.settings import Settings, at_least
 from ullage.engines.sglang.vision import for_vision, is_multimodal
@@ -150,21 +156,28 @@ def resolved(given: Settings, model: Model | None, host: Host) -> Settings:
     hopper = host.capability is not None and host.capability[0] == 9 and (host.gpu_mib or 0) >= 60 * KIB
     s = _sparse_of_053(replace(_speculation(given, model), large_hopper=hopper), model)
     mla = bool(model and model.is_mla)
-    backend = attention_backend(s, model, host.capability)
-    s = replace(s, attention_backend=backend, page_size=page_size(s, model, backend, host.capability))
-    chunk_given = s.chunked_prefill_size is not None
+    s = _backend(s, given, model, host)
     if s.chunked_prefill_size is None and (host.gpu_mib or at_least(s.release, "0.4.7.post1")):
         s = replace(s, chunked_prefill_size=CHUNK.at(s.release)(s, host.gpu_mib))
     s = _graph_sizes(s, model, host.gpu_mib, mla, given.max_running_requests)
     if s.mem_fraction_static is None and host.gpu_mib is not None:
         s = replace(s, mem_fraction_static=for_vision(FRACTION.at(s.release)(s, host.gpu_mib, mla), model, s))
     s = _dp_of_sparse(s, model)
-    if not (chunk_given and _from_log(given)):
+    if not given.chunk_settled:
         s = replace(s, chunked_prefill_size=chunk_per_group(s))
-    if s.dp_attention and s.prefill_graph_sizes:
-        sizes = tuple(size for size in s.prefill_graph_sizes if size <= (s.chunked_prefill_size or size))
-        s = replace(s, prefill_graph_sizes=sizes)
-    return replace(s, prefill_graphs=False, prefill_graph_sizes=()) if switched_off(s, model) else s
+    s = _prefills_of_group(s, mla)
+    if switched_off(s, model, host.capability):
+        s = replace(s, prefill_graphs=False, prefill_graph_sizes=())
+    return s
+
+
+def _prefills_of_group(s: Settings, mla: bool) -> Settings:
+    """Under DP attention no prefill graph is larger than the chunk of one group; the list is made anew."""
+    if not s.dp_attention or not s.prefill_graph_sizes:
+        return s
+    fresh = prefill_sizes(replace(s, moe_a2a_backend="none"), mla) if aligned(s) else s.prefill_graph_sizes
+    sizes = tuple(size for size in fresh if size <= (s.chunked_prefill_size or size))
+    return replace(s, prefill_graph_sizes=sizes)
 
 
 def _sparse_of_053(s: Settings, model: Model | None) -> Settings:
@@ -181,9 +194,12 @@ def _dp_of_sparse(s: Settings, model: Model | None) -> Settings:
     return replace(s, dp_attention=True, dp=s.tp)
 
 
-def _from_log(given: Settings) -> bool:
-    """A log prints resolved values: both the fraction and the chunk are then known."""
-    return given.mem_fraction_static is not None
+def _backend(s: Settings, given: Settings, model: Model | None, host: Host) -> Settings:
+    """Attention backend, page size and radix cache: chosen while the draft's depth is still as given."""
+    asked = replace(s, topk=given.topk)
+    backend = attention_backend(asked, model, host.capability)
+    page = page_size(asked, model, backend, host.capability)
+    return replace(s, attention_backend=backend, page_size=page, radix_off=radix_off(asked, model, backend))
 
 
 def chunk_per_group(s: Settings) -> int | None:
@@ -203,6 +219,13 @@ def _speculation(s: Settings, model: Model | None) -> Settings:
     steps, topk, draft = s.num_steps, s.topk, s.draft_tokens
     if steps is None and s.speculative_algorithm != "NGRAM":
         steps, topk, draft = draft_shape(s, model)
+    if (
+        (s.page_size or 1) > 1
+        and (topk or 1) > 1
+        and not at_least(s.release, "0.4.9")
+        and at_least(s.release, "0.4.5.post3")
+    ):
+        topk = 1  # paged caches take no tree
     if topk == 1 and steps is not None and s.speculative_algorithm != "NGRAM":
         draft = steps + 1
     if s.speculative_algorithm == "NGRAM":
@@ -211,6 +234,14 @@ def _speculation(s: Settings, model: Model | None) -> Settings:
     return replace(s, max_running_requests=requests, num_steps=steps, topk=topk, draft_tokens=draft)
 
 
+#: architectures drafted with (3, 1, 4) like DeepSeek, by release
+_SHALLOW = {
+    "0.5.1": ("GptOssForCausalLM",), "0.5.4": ("BailingMoeForCausalLM", "BailingMoeV2ForCausalLM"),
+    "0.5.7": (
+        "Glm4MoeForCausalLM", "MistralLarge3ForCausalLM", "PixtralForConditionalGeneration",
+        "MiMoV2FlashForCausalLM",
+    ),
+}  # fmt: skip
 _LLAMA_GROK = ("LlamaForCausalLM", "Grok1ForCausalLM", "Grok1AForCausalLM")
 
 
@@ -221,7 +252,10 @@ def draft_shape(s: Settings, model: Model | None) -> tuple[int, int, int]:
         return 3, 1, 4
     if architecture in _LLAMA_GROK or not at_least(s.release, "0.4.7"):
         return 5, 4, 8
-    if at_least(s.release, "0.5.8") or architecture.startswith("Deepseek"):
+    shallow = architecture.startswith("Deepseek") or any(
+        architecture in names and at_least(s.release, since) for since, names in _SHALLOW.items()
+    )
+    if at_least(s.release, "0.5.8") or shallow:
         return 3, 1, 4
     return 5, 4, 8
 
@@ -234,6 +268,8 @@ def _graph_sizes(
         max_bs = max(s.cuda_graph_bs)
     elif max_bs is None and (gpu_mib is not None or at_least(s.release, "0.5.3")):
         max_bs = MAX_BS.at(s.release)(replace(s, max_running_requests=max_running_requests), gpu_mib)
+    if max_bs is not None and s.dp_attention and not at_least(s.release, "0.4.0.post2"):
+        max_bs = min(max_bs, 96)
     s = replace(s, cuda_graph_max_bs=max_bs)
     if not s.cuda_graph_bs:
         s = replace(s, cuda_graph_bs=tuple(capture_sizes(s, gpu_mib)))

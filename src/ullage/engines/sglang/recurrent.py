@@ -11,7 +11,7 @@ from msgspec import Struct
 from ullage.core.model import LinearState, Model
 from ullage.core.versions import Rules
 from ullage.engines.sglang.cells import most_in_a_stage
-from ullage.engines.sglang.settings import DTYPE_BYTES, Settings, at_least
+from ullage.engines.sglang.settings import DTYPE_BYTES, Settings, at_least, extra_buffer
 
 
 class Recurrent(Struct, frozen=True):
@@ -52,16 +52,6 @@ def _layer_state(state: LinearState, s: Settings) -> int:
 def _state_element(state: LinearState, s: Settings) -> int:
     name = s.mamba_ssm_dtype or s.env.get("SGLANG_MAMBA_SSM_DTYPE") or state.dtype or "float32"
     return DTYPE_BYTES.get(name.removeprefix("torch."), 4)
-
-
-def extra_buffer(s: Settings) -> bool:
-    """Whether running requests keep tracking slots: on request (0.5.7..), by default from 0.5.14 on where the
-    scheduler overlaps or the cache is paged."""
-    if s.radix_off or not at_least(s.release, "0.5.7"):
-        return False
-    if s.mamba_strategy == "auto":
-        return at_least(s.release, "0.5.14") and (not s.overlap_off or s.page > 1)
-    return s.mamba_strategy.startswith("extra_buffer")
 
 
 def slots_per_request(s: Settings) -> int:

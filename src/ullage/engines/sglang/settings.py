@@ -91,6 +91,8 @@ class Settings(Struct, frozen=True):
     hicache_ratio: float = 2.0
     hicache_size: float = 0.0
     large_hopper: bool = False
+    decode_radix: bool = False
+    chunk_settled: bool = False
     env: dict[str, str] = {}
 
     @property
@@ -124,6 +126,16 @@ class Settings(Struct, frozen=True):
     def tokens_per_request(self) -> int:
         """Rows that one request adds to a captured decode graph: the verify width, or 1."""
         return max(1, self.draft_tokens or 1) if self.speculative else 1
+
+
+def extra_buffer(s: Settings) -> bool:
+    """Whether running requests keep tracking slots: on request (0.5.7..), by default from 0.5.14 on where the
+    scheduler overlaps or the cache is paged."""
+    if s.radix_off or not at_least(s.release, "0.5.7"):
+        return False
+    if s.mamba_strategy == "auto":
+        return at_least(s.release, "0.5.14") and (not s.overlap_off or s.page > 1)
+    return s.mamba_strategy.startswith("extra_buffer")
 
 
 #: settings whose names differ from release to release, newest spelling first
@@ -171,12 +183,20 @@ def _numbers(launch: Launch) -> dict[str, Any]:
     for key in ("tp", "pp", "dp", "cp"):
         whole[key] = min(whole[key] or 1, MOST_RANKS)
     chunk = launch.get("chunked_prefill_size")
+    # what a log prints is divided already
+    whole["chunk_settled"] = "chunked_prefill_size" in launch.args and not _typed(
+        launch, "chunked_prefill_size"
+    )
     whole["chunked_prefill_size"] = -1 if chunk == -1 else _count(chunk)
     shares = {name: _share(launch.get(name)) for name in (
         "mem_fraction_static", "swa_full_tokens_ratio", "hybrid_kvcache_ratio", "mamba_full_memory_ratio",
         "hicache_ratio", "hicache_size",
     )}  # fmt: skip
     return {key: value for key, value in (whole | shares).items() if value is not None}
+
+
+def _typed(launch: Launch, name: str) -> bool:
+    return launch.args[name].origin == "given"
 
 
 def _count(value: object) -> int | None:
@@ -223,6 +243,7 @@ def _switches(launch: Launch) -> dict[str, Any]:
         "enable_lora", "lora_paths", "enable_eplb", "enable_deterministic_inference", "enable_symm_mem",
         "cpu_offload_gb", "enable_hierarchical_cache", "dllm_algorithm", "debug_cuda_graph",
     ))  # fmt: skip
+    found["decode_radix"] = launch.flag("disaggregation_decode_enable_radix_cache")
     found["lora"] = bool(launch.get("enable_lora") or launch.get("lora_paths"))
     if isinstance(launch.get("enable_multimodal"), bool):
         found["enable_multimodal"] = launch.flag("enable_multimodal")

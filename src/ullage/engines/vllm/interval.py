@@ -43,6 +43,8 @@ def interval(run: Run | None, deployment: Deployment) -> Interval:
     if run is not None:
         if low is not None and low >= s.utilization and past_the_pool(run, deployment):
             low, low_because = None, ""  # it passed this check: what it needs is not what is known of it
+        elif low is not None and high is not None and low >= high and not seen_weights(t):
+            low, low_because = None, ""  # an estimate of the weights proves no launch impossible
         limit, because = observed_limit(run, deployment, s)
         if limit is not None and (high is None or limit < high):
             high, high_because, margin = limit, because, 0.015  # what was missing is a lower limit
@@ -62,6 +64,12 @@ def shares_memory(deployment: Deployment) -> bool:
 def started(run: Run) -> bool:
     """True if the run got past its pool, and no failure is seen."""
     return run.reached in ("kv_pool", *AFTER_POOL) and not any(not f.cascade for f in run.failures)
+
+
+def seen_weights(t: Terms) -> bool:
+    """True if the log shows the weights, or the pool that they left."""
+    printed_pool = t.pool is not None and t.pool.certainty == "observed"
+    return printed_pool or any(term.stage == "weights" and term.certainty == "observed" for term in t.held)
 
 
 def past_the_pool(run: Run, deployment: Deployment) -> bool:

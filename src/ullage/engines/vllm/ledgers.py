@@ -23,7 +23,7 @@ def ledgers(deployment: Deployment, s: Settings, t: Terms) -> tuple[Ledger, ...]
 
 
 def fitted(entries: list[Entry], total: int) -> list[Entry]:
-    """The entries with what is only estimated beside a printed pool scaled to the room that the others leave."""
+    """The entries; what is only estimated beside a printed pool is scaled to the room that the others leave."""
     if not any(entry.stage == "kv_pool" and entry.certainty == "observed" for entry in entries):
         return entries
     loose = [entry for entry in entries if entry.certainty == "estimated" and entry.stage != "weights"]

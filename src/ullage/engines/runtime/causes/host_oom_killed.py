@@ -40,10 +40,11 @@ _KERNEL = re.compile(
 _GONE = re.compile(r"\bdied unexpectedly(?! \(exit code: -?\d)", re.IGNORECASE)
 #: what native code prints before it ends a process by itself
 _NATIVE = re.compile(
-    r"\.cuh?:\d+|\.cpp:\d+|\.cc:\d+|[Ss]egfault|Segmentation fault|SIGSEGV|SIGABRT|terminate called|Fatal Python error"
-    r"|CUDA error|HIP error|Memory access fault|NCCL (?:WARN|error)|Bus error|core dumped|Traceback",
+    r"\.cuh?:\d+|\.cpp:\d+|\.cc:\d+|[Ss]egfault|Segmentation fault|SIGSEGV|SIGABRT|terminate called"
+    r"|Fatal Python error|CUDA error|HIP error|Memory access fault|NCCL (?:WARN|error)|Bus error|core dumped"
+    r"|Traceback",
 )
-#: what a shell prints of a process that took SIGKILL; an engine that ends its own tree with SIGKILL leaves it too
+#: what a shell prints of a process that took SIGKILL; an engine that ends its own tree leaves it too
 _BARE = re.compile(r"^(?:.{0,120}: line \d+:\s+\d+ )?Killed\b")
 _ALLOCATES = re.compile(r"Allocating (?:.*?, )?(\d+(?:\.\d+)?) GB host memory")
 

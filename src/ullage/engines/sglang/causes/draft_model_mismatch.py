@@ -43,7 +43,7 @@ _DRAFT_FRAMES = re.compile(
 )
 
 #: a draft worker is at work, whatever the log shows of the arguments
-_WORKER = re.compile(r"speculative/\w*worker\w*\.py|:(?:maybe_)?init_draft_worker$", re.MULTILINE)
+_WORKER = re.compile(r"speculative/\w*(?:worker|draft)\w*\.py|:(?:maybe_)?init_draft_worker$", re.MULTILINE)
 
 
 def test(case: Case) -> Finding | None:

@@ -20,6 +20,8 @@ the estimate is subtracted; fewer bytes of weights a card (tensor parallelism, a
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 
 from ullage.core.finding import Case, Change, Finding, How, Refuted
@@ -31,13 +33,21 @@ from ullage.engines.vllm.causes._budget import (
     terms,
     weights_of_ledger,
 )
-from ullage.engines.vllm.causes._case import advice, figure, found, gib, starts
+from ullage.engines.vllm.causes._case import advice, figure, found, gib, numbers, starts, utilization
 from ullage.engines.vllm.causes._checks import checked, fewer_tokens, in_force, shorter_beside
 
 _SHOWN = ("weights_gib", "kv_gib", "peak_activation_gib", "requested_gib", "graph_estimate_gib")
 
 
+#: v1/worker/cpu_worker.py 0.20.0+
+_CPU = re.compile(
+    r"worker already uses (?P<used>[\d.]+) GiB[^\n]{0,60}more than the (?P<reserved>[\d.]+) GiB of CPU memory"
+)
+
+
 def test(case: Case) -> Finding | None:
+    if seen := numbers(_CPU, case):
+        return _on_cpu(case, seen["used"], seen["reserved"])
     if not no_blocks(case):
         return None
     known = terms(case)
@@ -46,6 +56,18 @@ def test(case: Case) -> Finding | None:
         case, "budget-below-weights", certainty, weight, _summary(known), _explanation(known),
         shown=_SHOWN, lines=["Available KV cache memory"], fixes=_fixes(case, known),
         refuted=[*_refuted(case, known), *never_charged(case)], phase="kv_pool",
+    )  # fmt: skip
+
+
+def _on_cpu(case: Case, used: float, reserved: float) -> Finding:
+    share = math.ceil(utilization(case) * used / reserved * 100 + 5) / 100
+    return found(
+        case, "budget-below-weights", "certain", 40,
+        f"The CPU worker already uses {gib(used)}, and gpu_memory_utilization={utilization(case):g} reserves "
+        f"only {gib(reserved)} of the node's memory for it; nothing is left for the KV cache.",
+        "On the CPU the share is one of the node's memory, in spite of its name.",
+        fixes=[advice("above what the worker already uses", gpu_memory_utilization=min(share, 0.95))],
+        phase="kv_pool",
     )  # fmt: skip
 
 

@@ -21,11 +21,22 @@ from __future__ import annotations
 from ullage.core.finding import Case, Change, Finding, Refuted
 from ullage.core.units import GIB
 from ullage.engines.vllm.causes._budget import no_blocks, terms, weights_of_ledger
-from ullage.engines.vllm.causes._case import advice, between, found, gib, on_unified_memory, says, utilization
+from ullage.engines.vllm.causes._case import (
+    advice,
+    between,
+    figure,
+    found,
+    gib,
+    on_unified_memory,
+    says,
+    utilization,
+)
 from ullage.engines.vllm.causes._oom import Oom, crowded, not_these, oom, place, shared_with
 
 #: gpu_worker.py determine_available_memory (worker.py in V0), 0.6.0-0.33.0
 _ASSERTION = r"Error in memory profiling\. Initial free memory"
+#: GiB outside PyTorch that a server of this age may hold itself (context, NCCL)
+_OWN_GIB = 4.0
 _V1 = r"EngineCore|v1/|core\.py:\d+|Initializing a V1 LLM engine"
 
 
@@ -35,7 +46,30 @@ def test(case: Case) -> Finding | None:
     failure = oom(case)
     if failure is not None:
         return _outgrown(case, failure)
-    return _charged(case) if no_blocks(case) and _charges_others(case) else None
+    if not no_blocks(case):
+        return None
+    return _non_torch_of_others(case) or (_charged(case) if _charges_others(case) else None)
+
+
+def _non_torch_of_others(case: Case) -> Finding | None:
+    """V0 of 0.6.4 prints what the whole card holds outside this process's PyTorch as non-torch memory: more
+    than a context and communicators take is another process's, and without it a pool would be left."""
+    if figure(case, "peak_torch_gib") is None:
+        return None
+    known = terms(case)
+    if known.non_torch is None or known.pool is None or known.non_torch < _OWN_GIB:
+        return None
+    if known.pool + known.non_torch - _OWN_GIB <= 0:
+        return None
+    return found(
+        case, "instance-accounting-shared-gpu", "certain", 45,
+        f"This release charges memory of other processes to this server's share: {gib(known.non_torch)} are "
+        f"counted as non-torch memory, and the pool is {gib(known.pool)}.",
+        "0.6.4 takes all that the card holds outside this process's PyTorch for its own. A CUDA context and "
+        "communicators take one or two GiB.",
+        shown=["non_torch_gib", "kv_gib"], phase="kv_pool",
+        fixes=[advice("0.6.5 or newer (V0) does not charge other processes", "likely")],
+    )  # fmt: skip
 
 
 def _moved(case: Case) -> Finding:

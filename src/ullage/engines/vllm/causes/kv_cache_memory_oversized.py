@@ -19,13 +19,19 @@ from collections.abc import Iterator
 
 from ullage.core.finding import Case, Change, Finding
 from ullage.core.units import GIB
-from ullage.engines.vllm.causes._case import advice, figure, found, gib, verbatim
+from ullage.engines.vllm.causes._case import advice, figure, found, gib, says, verbatim
 from ullage.engines.vllm.causes._oom import Oom, not_these, oom, place, shared_with
 
 _NAMES = ("kv_cache_memory_bytes", "kv_cache_memory", "num_gpu_blocks_override")
 
 
+#: v1/worker/cpu_worker.py 0.20.0+: the size that was asked for explicitly, without "/reserved" behind it
+_CPU = r"on kv cache allocation is less than requested memory for kv \([\d.]+ GiB\)"
+
+
 def test(case: Case) -> Finding | None:
+    if says(case, _CPU):
+        return _on_cpu(case)
     failure, pinned = oom(case), _pinned(case)
     where = place(case)
     if failure is None or pinned is None or case.phase == "serving":
@@ -41,6 +47,19 @@ def test(case: Case) -> Finding | None:
         fixes=_fixes(case, pinned, failure), refuted=not_these(case, failure),
         contributing=shared_with(failure),
         phase=case.phase if case.phase in ("kv_pool", "graph_capture", "warmup") else "warmup",
+    )  # fmt: skip
+
+
+def _on_cpu(case: Case) -> Finding:
+    return found(
+        case, "kv-cache-memory-oversized", "certain", 45,
+        "The KV cache was given a size that the memory of this CPU node does not have free.",
+        "An explicit size is allocated as given; the worker compares it with what is available on its node.",
+        fixes=[
+            verbatim("--kv-cache-memory-bytes", False, "the worker then sizes the pool by the share"),
+            advice("free memory on this node", "likely"),
+        ],
+        phase="kv_pool",
     )  # fmt: skip
 
 
