@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: demo test check bench lock docs clean
+.PHONY: demo test check bench lock docs data clean
 
 demo: .venv/.ready ## the founding case: four logs in, the true cause out
 	$(BIN)/python -m ullage.cli why examples/founding/fewer-channels.log --baseline examples/founding/baseline.log || test $$? -eq 1
@@ -24,10 +24,15 @@ check: .venv/.ready ## lint, format, types, import direction
 
 bench: .venv/.ready ## ratios against peers, in one run
 	$(BIN)/python bench/scan.py
+	$(BIN)/python bench/plan.py
+	$(BIN)/python bench/sweep.py
 
 docs: .venv/.ready ## one page a cause, made from the causes themselves
 	$(BIN)/python tools/cause_pages.py
 	$(BIN)/python tools/console_blocks.py
+
+data: .venv/.ready ## the compiled twins of the large tables
+	$(BIN)/python tools/compile_tables.py
 
 lock: .venv/.ready ## renew the exact versions after a change of pyproject.toml or requirements/dev.in
 	$(BIN)/python -m pip install --quiet uv
