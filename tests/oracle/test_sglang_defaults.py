@@ -153,3 +153,12 @@ def test_enough_was_asked_and_little_is_allowed() -> None:
     assert launches >= 2000
     assert sum(resolved_ > 0 for resolved_, _, _ in asked) >= 12
     assert len(allowed) <= 0.02 * launches
+
+
+def test_a_wrong_rule_would_be_seen() -> None:
+    """The comparison itself can fail: another fraction, one size less."""
+    launched, theirs = next((x, y) for x, y in recorded("0.5.9") if isinstance(y, dict) and y["cuda_graph_bs"])
+    wrong = {**theirs, "mem_fraction_static": theirs["mem_fraction_static"] - 0.001}
+    wrong["cuda_graph_bs"] = theirs["cuda_graph_bs"][:-1]
+    found = {what for what, ours_, theirs_ in compared(launched, wrong) if ours_ != theirs_}
+    assert found == {"mem_fraction_static", "cuda_graph_bs"}
