@@ -14,6 +14,8 @@ import pytest
 from msgspec import Struct
 from packaging.version import Version
 
+from ullage.core.deployment import Deployment
+from ullage.core.launch import Launch
 from ullage.core.model import Model
 from ullage.engines import get
 from ullage.engines.sglang.defaults import Host, resolved
@@ -75,12 +77,15 @@ def recorded(release: str) -> Iterator[tuple[Launched, dict[str, Any] | str]]:
         yield launched, dict(zip(COLUMNS, listed, strict=False))
 
 
-def ours(launched: Launched) -> Settings:
+def parsed(launched: Launched) -> Launch:
     flags = launched.flags.replace("@", "")
     command = f"python -m sglang.launch_server --model-path {launched.model} {flags}"
+    return get("sglang").parse(command, launched.release)
+
+
+def ours(launched: Launched) -> Settings:
     major, minor = (int(part) for part in launched.capability.split("."))
-    stated = of_launch(get("sglang").parse(command, launched.release))
-    return resolved(stated, model(launched.model), Host(launched.mib, (major, minor)))
+    return resolved(of_launch(parsed(launched)), model(launched.model), Host(launched.mib, (major, minor)))
 
 
 def compared(launched: Launched, theirs: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -91,10 +96,8 @@ def compared(launched: Launched, theirs: dict[str, Any]) -> Iterator[tuple[str, 
     yield "max_running_requests", s.max_running_requests, theirs.get("max_running_requests")
     yield "page_size", s.page, theirs.get("page_size") or 1
     yield "disable_radix_cache", s.radix_off, bool(theirs.get("disable_radix_cache"))
-    if release < Version("0.5.3"):
-        yield "cuda_graph_max_bs", s.cuda_graph_max_bs, theirs.get("cuda_graph_max_bs")
-    else:
-        yield "cuda_graph_max_bs", s.cuda_graph_max_bs, theirs.get("cuda_graph_max_bs")
+    yield "cuda_graph_max_bs", s.cuda_graph_max_bs, theirs.get("cuda_graph_max_bs")
+    if release >= Version("0.5.3"):
         yield "cuda_graph_bs", list(s.cuda_graph_bs), theirs.get("cuda_graph_bs") or []
     if theirs.get("attention_backend"):
         yield "attention_backend", s.attention_backend, theirs["attention_backend"]
@@ -153,6 +156,14 @@ def test_enough_was_asked_and_little_is_allowed() -> None:
     assert launches >= 2000
     assert sum(resolved_ > 0 for resolved_, _, _ in asked) >= 12
     assert len(allowed) <= 0.02 * launches
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_context_beyond_the_models_is_refused_where_the_engine_does(release: str) -> None:
+    for launched, theirs in recorded(release):
+        refusals = get("sglang").refusals(Deployment(parsed(launched), model(launched.model)))
+        says = isinstance(theirs, str) and "User-specified context_length" in theirs
+        assert any(refusal.cause == "max-len-exceeds-model" for refusal in refusals) == says, launched.text
 
 
 def test_a_wrong_rule_would_be_seen() -> None:
