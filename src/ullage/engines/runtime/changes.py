@@ -29,9 +29,7 @@ UNDOES: dict[str, frozenset[str]] = {
     **dict.fromkeys(
         ("tp_size", "pp_size", "dp_size", "ep_size", "enable_dp_attention", "quantization"), _WEIGHTS
     ),
-    **dict.fromkeys(
-        ("tensor_parallel_size", "pipeline_parallel_size"), frozenset({"consumed_gib", *_WEIGHTS})
-    ),
+    **dict.fromkeys(("tensor_parallel_size", "pipeline_parallel_size"), frozenset({"consumed_gib", *_WEIGHTS})),
     "kv_cache_dtype": frozenset({"bytes_per_token"}),
     "context_length": frozenset({"context_len"}),
     "max_model_len": frozenset({"max_concurrency_len", "max_len", "needed_kv_gib"}),
