@@ -36,7 +36,7 @@ def page(cause_id: str, by_engine: dict[str, Cause]) -> str:
             ("What is true", text.true),
             ("What helps", text.helps),
         ):
-            parts.append(f"**{head}.** {body}\n")
+            parts.append(f"**{head}.** {body[:1].upper()}{body[1:]}\n")
     parts.append("[All causes](index.md)\n")
     return "\n".join(parts)
 
@@ -53,7 +53,7 @@ def index(found: dict[str, dict[str, Cause]]) -> str:
 
 def _first_sentence(text: str) -> str:
     sentence = text.split(". ")[0].strip().rstrip(".")
-    return sentence.replace("|", "\\|") + "."
+    return f"{sentence[:1].upper()}{sentence[1:]}.".replace("|", "\\|")
 
 
 def pages() -> dict[str, str]:

@@ -24,6 +24,7 @@ def ullage(
         input=stdin, capture_output=True, timeout=120, env={**os.environ, **(env or {})}, check=False,
     )  # fmt: skip
     assert b"Traceback (most recent call last)" not in done.stderr, done.stderr.decode()
+    assert b"fault of ullage" not in done.stderr, done.stderr.decode()
     return done
 
 

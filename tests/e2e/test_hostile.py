@@ -82,6 +82,7 @@ def test_answers_in_bounds(tmp_path: Path, name: str, make: Callable[[], Iterato
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (240, 240)),
     )  # fmt: skip
     assert done.returncode in (0, 1, 3), done.stderr.decode()[-500:]
+    assert b"fault of ullage" not in done.stderr, done.stderr.decode()
     assert json.loads(done.stdout)["schema"] == "ullage.why/1"
     peak_mib = int(done.stderr.split()[-1]) / 1024
     assert peak_mib < 200, f"{name}: {peak_mib:.0f} MiB"

@@ -22,7 +22,22 @@ def main(argv: list[str] | None = None) -> None:
         code = 141
     except KeyboardInterrupt:
         code = 130
+    except Exception as error:
+        if os.environ.get("ULLAGE_DEBUG"):
+            raise
+        sys.stderr.write(f"ullage: {fault(error)}\n")
+        code = 3
     sys.exit(code)
+
+
+def fault(error: Exception) -> str:
+    """A fault of ullage itself in one line: what, where, and how to see more."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    where = f"{last.tb_frame.f_code.co_filename.rpartition('/')[2]}:{last.tb_lineno}" if last else "unknown"
+    what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    return f"a fault of ullage itself, please report it: {what} ({where}; ULLAGE_DEBUG=1 shows the traceback)"
 
 
 def run(words: list[str]) -> int:

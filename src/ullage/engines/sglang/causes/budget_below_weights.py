@@ -28,6 +28,7 @@ from ullage.engines.sglang.causes._terms import (
     Terms,
     advice,
     better_fractions,
+    checked,
     more_ranks,
     no_room,
     proof,
@@ -109,9 +110,30 @@ def _fixes(case: Case, known: Terms) -> Iterator[Change]:
             "the fraction must exceed weights / total; the pool is what lies above it", mem_fraction_static=0.9
         )
     elif possible:
-        yield from better_fractions(case, known)
+        best = better_fractions(case, known)
+        yield from best
+        yield from _others(case, share or 0.0, best)
     if not possible or (share is not None and share > 0.88):
         yield more_ranks(case)
+
+
+def _others(case: Case, share: float, best: list[Change]) -> Iterator[Change]:
+    """Beside the best fraction one that keeps more room, and half the bytes a token at the best."""
+    wanted = next((value for c in best for value in c.change.values() if isinstance(value, float)), None)
+    if wanted is None:
+        return
+    lower = math.ceil((share + wanted) * 50) / 100
+    if share + 0.01 < lower < wanted - 0.005:
+        yield checked(
+            case, {"mem_fraction_static": lower}, "a smaller pool, with more room for graphs and prefill"
+        )
+    if case.deployment.launch.text("kv_cache_dtype") in (None, "auto"):
+        yield checked(
+            case,
+            {"mem_fraction_static": wanted, "kv_cache_dtype": "fp8_e4m3"},
+            "half the bytes a token, where the attention backend reads fp8; a little less exact",
+            certainty="possible",
+        )
 
 
 def _refuted(case: Case, known: Terms) -> Iterator[Refuted]:
