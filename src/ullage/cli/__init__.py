@@ -41,8 +41,13 @@ def fault(error: Exception) -> str:
 
 
 def run(words: list[str]) -> int:
-    """Run a command line; the exit code. A plain ``plan`` answers without click, whose import takes longer than
-    the plan."""
+    """Run a command line; the exit code. The first page of help and a plain ``plan`` answer without click,
+    whose import takes longer than they do."""
+    if words in (["--help"], ["-h"]):
+        from ullage.cli.help import page
+
+        print(page())
+        return 0
     if words[:1] == ["plan"]:
         from ullage.cli import quick
 

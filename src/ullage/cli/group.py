@@ -4,38 +4,28 @@ from __future__ import annotations
 
 import click
 
-EPILOG = """\b
-Exit codes: 0 healthy or will start; 1 a failure was found or it will not start;
-2 wrong usage or unreadable input (one line on stderr); 3 cannot tell (what is missing is named)."""
+from ullage.cli.help import COMMANDS, page
 
 
 class Commands(click.Group):
     """A group whose commands are imported when they are first asked for, so that --help stays quick."""
 
-    MODULES = {"plan": "plan", "why": "why", "diff": "diff", "sweep": "sweep"}  # noqa: RUF012
-
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.MODULES)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in self.MODULES:
+        if name not in COMMANDS:
             return None
         from importlib import import_module
 
-        command: click.Command = import_module(f"ullage.cli.{self.MODULES[name]}").command
+        command: click.Command = import_module(f"ullage.cli.{name}").command
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([
-                ("plan -- COMMAND", "will this launch start, where does every GiB go, which change gives more"),
-                ("why LOG...", "what failed first and why, and which change mends it"),
-                ("diff A B", "two runs side by side: settings, environment, both ledgers"),
-                ("sweep -- COMMAND", "a whole space of settings planned at once: what starts, what gives most"),
-            ])  # fmt: skip
+    def get_help(self, ctx: click.Context) -> str:
+        return page()
 
 
-@click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="ullage", message="%(prog)s %(version)s")
 def cli() -> None:
     """Why an LLM server crashed, where every GiB went, and which change mends it: SGLang and vLLM."""
