@@ -103,3 +103,59 @@ def test_a_text_of_the_source_decides(tmp_path: Path, line: str, cause: str) -> 
     head = "[2026-02-10 10:10:05 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
     frame = '  File "site-packages/sglang/srt/managers/scheduler.py", line 2000, in run_scheduler_process\n'
     assert log(tmp_path, WEIGHTS + head + frame + line + "\n").cause == cause
+
+
+LATE_RANKS = (
+    "ValueError: TP rank 0 could finish the model loading, but there are other ranks that didn't finish loading. "
+    "It is likely due to unexpected failures (e.g., OOM) or a slow node.\n"
+)
+SERVES = "[2025-06-01 00:00:00] The server is fired up and ready to roll!\n"
+
+
+def test_ranks_that_did_not_finish_loading_point_to_a_slow_one_only_without_another_root(
+    tmp_path: Path,
+) -> None:
+    found = log(tmp_path, LATE_RANKS)
+    assert (found.cause, found.certainty, found.phase) == (
+        "slow-load-skews-ranks-nccl-timeout",
+        "possible",
+        "weights",
+    )
+    died = (
+        "[2025-06-01 00:00:00 TP1] Scheduler hit an exception: Traceback (most recent call last):\n"
+        '  File "/x/sglang/srt/model_loader/loader.py", line 1, in load_model\n    load()\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 1 has a total capacity of "
+        "23.64 GiB of which 1.00 MiB is free.\n\n"
+    )
+    assert log(tmp_path, died + LATE_RANKS).cause == "weights-exceed-gpu"
+
+
+@pytest.mark.parametrize(("allowed", "cause"), [(40954, "none"), (59862, "max-len-exceeds-kv")])
+def test_a_limit_of_the_size_of_a_context_is_not_the_pool_s(tmp_path: Path, allowed: int, cause: str) -> None:
+    refused = f"Input length (160062 tokens) exceeds the maximum allowed length ({allowed} tokens)."
+    assert log(tmp_path, SERVES + f"[2025-06-01 00:00:09] {refused}\n").cause == cause
+
+
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        ("ValueError: Tokens not accepted: 200002", "engine-bug"),
+        ("RuntimeError: [unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation", None),
+    ],
+)
+def test_an_unexplained_exception_in_a_step_is_possibly_a_defect(
+    tmp_path: Path, message: str, cause: str | None
+) -> None:
+    text = (
+        "[2025-06-01 00:00:09 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
+        f'  File "/x/sglang/srt/managers/scheduler.py", line 1, in event_loop_overlap\n    step()\n{message}\n'
+    )
+    found = log(tmp_path, SERVES + text)
+    assert found.cause == cause
+    assert found.certainty == ("possible" if cause else None)
+
+
+def test_a_dtype_that_the_quantisation_does_not_take_is_a_setting(tmp_path: Path) -> None:
+    message = "torch.bfloat16 is not supported for quantization method gptq. Supported dtypes: [torch.float16]"
+    found = log(tmp_path, f"ValueError: {message}\n")
+    assert (found.cause, found.phase) == ("flag-combination-unsupported", "weights")

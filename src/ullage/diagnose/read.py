@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ullage import engines
 from ullage.core.errors import InputError
-from ullage.core.run import Event, Failure, Line, Run, Trace
+from ullage.core.run import Event, Failure, Line, Ready, Run, Served, Stage, Stopped, Trace
 from ullage.core.secrets import masked
 from ullage.engines.base import Engine, Reader
 from ullage.logs import lines as log_lines
@@ -131,8 +131,13 @@ def _choose(
 
 
 def _own(event: Event) -> int:
-    """Stage lines and figures tell an engine surely; a failure that any program may print hardly."""
-    return 1 if isinstance(event, Failure) else 3
+    """Stage lines and figures tell an engine surely. What the web server prints is any engine's, and so is a
+    failure; one that a row knows (its kind is no exception's name) tells a little more."""
+    if isinstance(event, Failure):
+        return 1 if event.kind[:1].isupper() else 2
+    if isinstance(event, Ready | Served | Stopped) or (isinstance(event, Stage) and event.name == "http-up"):
+        return 1
+    return 3
 
 
 def pick(log: Log, index: int | None) -> Run:

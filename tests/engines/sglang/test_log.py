@@ -325,6 +325,36 @@ def test_frames_tell_the_phase(frames: list[str], phase: str) -> None:
     assert root(text + "".join(lines) + "RuntimeError: x\n").at == phase
 
 
+@pytest.mark.parametrize(
+    ("place", "phase"),
+    [
+        ("layers/logits_processor.py:_get_logits", "serving"),
+        ("layers/moe/fused_moe_triton/fused_moe.py:fused_experts_impl", "serving"),
+        ("layers/attention/nsa/nsa_indexer.py:_get_topk_paged", "serving"),
+        ("distributed/utils.py:ensure_divisibility", "weights"),
+        ("distributed/device_communicators/pynccl_wrapper.py:NCCL_CHECK", "init"),
+    ],
+)
+def test_the_inner_frame_alone_tells_the_phase(place: str, phase: str) -> None:
+    file, function = place.split(":")
+    assert (
+        root(f'  File "/x/sglang/srt/{file}", line 1, in {function}\n    call()\nRuntimeError: x\n').at == phase
+    )
+
+
+def test_a_stage_line_counts_more_than_an_inner_frame() -> None:
+    text = (
+        "[2025-06-01 00:00:00 TP0] Capture cuda graph begin. This can take up to several minutes.\n"
+        '  File "/x/sglang/srt/layers/logits_processor.py", line 1, in _get_logits\n    call()\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB.\n"
+    )
+    assert root(text).at == "graph_capture"
+
+
+def test_a_watchdog_without_any_stage_line_is_one_of_the_service() -> None:
+    assert root("[2025-06-01 00:00:00 TP0] Watchdog timeout (self.watchdog_timeout=300)\n").at == "serving"
+
+
 def test_a_printed_release() -> None:
     launch = ENGINE.deployment(run_of("sglang==0.5.7\n" + OF_2026), Hints(version="0.5.1")).launch
     assert (launch.version, launch.version_source) == ("0.5.7", "log")

@@ -23,6 +23,22 @@ _LABEL = re.compile(r"^(?P<label>[\w ./-]*?)\s*KV Cache is allocated")
 _CAPTURE = re.compile(r"(?i)captur\w* [\w /-]{0,40}graph failed|cuda graph failed:")
 #: a module that cannot be imported, before the server has printed anything of its start
 _IMPORT = re.compile(r"^(?:ImportError|ModuleNotFoundError)\b", re.MULTILINE)
+#: frames that tell a phase where the log has lost the outer frames and every stage line: code that only a step
+#: of the service runs, and code that only the construction of the model runs (0.4.0-0.5.23)
+_TAILS: tuple[tuple[Phase, re.Pattern[str]], ...] = (
+    ("serving", re.compile(
+        r":forward\w*$|layers/(?:logits_processor|sampler)\.py:|fused_moe\w*\.py:(?:\w*fused_experts\w*|invoke_\w+)$"
+        r"|layers/attention/\S+:(?:init_forward_metadata\w*|_get_topk\w*|_forward\w*|_run_\w+)$"
+        r"|constrained/\w+\.py:(?:accept_token|fill_vocab_mask|try_jump_forward|rollback)$"
+        r"|managers/mm_utils\.py:|managers/schedule_batch\.py:|:get_(?:image|video|audio)_feature$"
+        r"|managers/cache_controller\.py:(?:write|load|evict_\w+|start_\w+)$")),
+    ("init", re.compile(r"pynccl_wrapper\.py:(?:NCCL_CHECK|ncclCommInitRank|ncclGetUniqueId)$")),
+    ("weights", re.compile(
+        r"distributed/utils\.py:(?:divide|ensure_divisibility)$|srt/models/registry\.py:"
+        r"|lora/lora_manager\.py:(?:__init__|init_\w+|load_lora_\w+|validate_\w+)$")),
+)  # fmt: skip
+#: what only a running step can end in: without any stage line, the server was serving
+_OF_STEPS = ("collective-timeout", "watchdog")
 MAX_LOOKED_UP = 32
 #: settings that the scheduler's summary prints too; the summary wins where both are there
 _FROM_SETTINGS = ("mem_fraction_static", "chunked_prefill_size", "max_running_requests")
@@ -234,8 +250,8 @@ class SglangRuns(RunBuilder):
         if at == "serving" and not self.ready and not self.decoding and starting:
             at = "warmup"
         untold = at is None or (not self.open and self.grammar.phase(line.trace) is None)
-        if untold and (_runs_model(line.trace) or failure.kind == "collective-timeout"):
-            at = "serving"
+        if untold:
+            at = "serving" if failure.kind in _OF_STEPS else _told_by_tail(line.trace) or at
         if at is None and not failure.cascade and self.looked_up < MAX_LOOKED_UP:
             self.looked_up += 1
             at = phase_of_message("\n".join(texts))
@@ -271,9 +287,12 @@ def _noted(failure: Failure) -> Note:
     )  # fmt: skip
 
 
-def _runs_model(trace: Trace | None) -> bool:
-    """True where a frame is a model's forward pass: without any stage line, the server was serving."""
-    return any(frame.function.startswith("forward") for part in chain(trace) for frame in part.frames)
+def _told_by_tail(trace: Trace | None) -> Phase | None:
+    """The phase that the inner frames of a traceback tell where nothing else does: a model's forward pass
+    without any stage line is one of the service."""
+    places = [f"{frame.file}:{frame.function}" for part in chain(trace) for frame in part.frames]
+    found = (phase for phase, pattern in _TAILS if any(pattern.search(place) for place in places))
+    return next(found, None)
 
 
 def _from_settings(run: Run) -> Iterable[Figure]:

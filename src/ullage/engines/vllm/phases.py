@@ -8,7 +8,7 @@ from functools import cache
 
 from msgspec.structs import replace
 
-from ullage.core.run import PHASES, Event, Failure, Frame, Line, Note, Phase, Trace
+from ullage.core.run import PHASES, Event, Failure, Frame, Line, Note, Phase, Stage, Trace
 from ullage.core.tables import load
 from ullage.core.units import parse_size
 from ullage.logs.grammar import Grammar, LineRow, LogTable, chain
@@ -156,6 +156,8 @@ def _guessed(failure: Failure, following: list[Event], last: Phase | None) -> Ph
         return "warmup"  # memory in graph pools: the capture has been
     if failure.at is not None:
         return failure.at
+    if any(isinstance(event, Stage) and event.stage == "serving" for event in following[:4]):
+        return "serving"  # an answer to a request right behind it
     told = next((e.at for e in following if isinstance(e, Failure) and e.at), None)
     if told is None and failure.kind in _KILLS:
         told = last  # a collector puts the container's end in front of its log

@@ -22,6 +22,7 @@ from ullage.engines.sglang.causes._terms import advice, checked, count, fraction
 from ullage.engines.sglang.causes.loader_memory_residue import tiny
 
 _REFUSED = re.compile(r"Input length \((\d+) tokens\) exceeds the maximum allowed length \((\d+) tokens\)")
+_LESS = 6  # max_req_len is one less than the context, max_req_input_len five less than that (scheduler.py)
 _LONGER = re.compile(r"longer than the KV cache pool size|Out of memory even after retracting all other")
 
 
@@ -35,6 +36,8 @@ def test(case: Case) -> Finding | None:
     # a request longer than the model's context: the pool has no part in it
     if allowed is not None and context is not None and allowed >= context - 64:
         return None
+    if allowed is not None and context is None and tokens is None and (allowed + _LESS) % 1024 == 0:
+        return None  # a context length less what is kept: pools are hardly ever of such a round size
     if allowed is None and tokens is not None and context is not None and tokens >= context:
         return None
     sure = allowed is not None and (context is not None or tokens is not None) and not tiny(case)

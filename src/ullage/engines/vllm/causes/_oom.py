@@ -46,7 +46,7 @@ Place = Literal[
 _PLACES: tuple[tuple[Place, str], ...] = (
     ("sampler", r":_dummy_sampler_run|:_dummy_pooler_run|v1/sample/|worker/gpu/sample/|flashinfer/sampling"),
     ("encoder", r":(?:embed_multimodal|get_multimodal_embeddings|_execute_mm_encoder|_profile_multimodal"
-                r"|profile_encoder_cudagraph\w*|_process_(?:image|video|audio)_input|get_image_features)$"
+                r"|profile_encoder_cudagraph\w*|_process_(?:image|video|audio)_input|get_image_features|get_cross_attention_states)$"
                 r"|mm_encoder_attention|vit_attn_wrappers"
                 r"|models/\S*(?:vit|siglip|clip|vision|pixtral|audio|whisper)\S*\.py:\w+$"),
     ("capture", r":(?:capture_model|_?capture_cudagraphs|_warmup_and_capture|graph_capture|capture_graph\w*"
@@ -186,6 +186,12 @@ def not_these(case: Case, failure: Oom) -> Iterator[Refuted]:
 def crowded(failure: Oom) -> bool:
     """True if other processes hold a quarter of the card or more."""
     return failure.total is not None and (failure.others or 0) >= 0.25 * failure.total
+
+
+def roomy(failure: Oom) -> bool:
+    """True if more than twice of what was asked for is reported free: the device refused for another reason
+    than its size (a limit on the process, or a driver that cannot make the memory resident)."""
+    return failure.free is not None and failure.tried is not None and failure.free > 2 * failure.tried
 
 
 def shared_with(failure: Oom) -> list[str]:

@@ -25,6 +25,12 @@ from ullage.core.units import GIB
 from ullage.engines.vllm.causes._case import between, found, gib, says, verbatim
 from ullage.engines.vllm.causes._oom import Oom, not_these, oom, place, shared_with
 
+#: v1/worker/gpu_model_runner.py; the last one: 0.6.2-0.10.2 worker/enc_dec_model_runner.py
+_SHOWN = (
+    r"Encoder cache will be initialized|profiled with \d+ (?:image|video|audio)"
+    r"|profile run for multi-modal models"
+)
+
 
 def test(case: Case) -> Finding | None:
     failure = oom(case)
@@ -70,10 +76,7 @@ def _multimodal(case: Case) -> bool:
     if model is not None and model.vision is not None:
         return True
     name = (model.id if model is not None else None) or case.deployment.launch.model or ""
-    shown = says(
-        case, r"Encoder cache will be initialized|profiled with \d+ (?:image|video|audio)", anywhere=True
-    )
-    return shown or any(
+    return says(case, _SHOWN, anywhere=True) or any(
         mark in name.lower() for mark in ("-vl", "vision", "omni", "llava", "pixtral", "gemma-3")
     )
 

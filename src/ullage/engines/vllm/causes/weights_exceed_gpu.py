@@ -25,7 +25,7 @@ from ullage.core.units import GIB
 from ullage.engines.vllm.causes._budget import weights_of_ledger
 from ullage.engines.vllm.causes._case import advice, figure, found, gib, says
 from ullage.engines.vllm.causes._checks import in_force
-from ullage.engines.vllm.causes._oom import Oom, crowded, not_these, oom, place, shared_with
+from ullage.engines.vllm.causes._oom import Oom, crowded, not_these, oom, place, roomy, shared_with
 
 _PHRASE = r"Failed to load model - not enough GPU memory"
 
@@ -43,14 +43,19 @@ def test(case: Case) -> Finding | None:
     )  # fmt: skip
 
 
-def _without_room(failure: Oom) -> bool:
-    """The first pass fails because the weights have left almost nothing: they take 90 % of the card."""
-    return failure.total is not None and (failure.allocated or 0) >= 0.9 * failure.total
+def _without_room(case: Case, failure: Oom) -> bool:
+    """The first pass fails because the weights have left almost nothing: they take 90 % of the card, by their
+    own line where the log has it (what is allocated holds the pass's own buffers too)."""
+    weights = figure(case, "weights_gib")
+    taken = weights.value * GIB if weights is not None else failure.allocated or 0
+    return failure.total is not None and taken >= (0.8 if weights is not None else 0.9) * failure.total
 
 
 def _sureness(case: Case, failure: Oom, where: str) -> tuple[How, int]:
     if where == "profile":
-        return ("likely", 20) if _without_room(failure) else ("possible", 8)
+        return ("likely", 20) if _without_room(case, failure) else ("possible", 8)
+    if roomy(failure):
+        return "possible", 8
     computed = weights_of_ledger(case)
     if computed is not None and failure.total and computed * GIB > 0.97 * failure.total:
         return "certain", 35
