@@ -6,12 +6,18 @@ export PIP_ROOT_USER_ACTION := ignore
 
 .PHONY: demo test check bench lock docs data clean
 
+FOUNDING := examples/founding
+WHY := $(BIN)/ullage why --baseline $(FOUNDING)/baseline.log
+
 demo: .venv/.ready ## the founding case: four logs in, the true cause out
-	$(BIN)/python -m ullage.cli why examples/founding/fewer-channels.log --baseline examples/founding/baseline.log || test $$? -eq 1
-	@echo; echo "--- the custom all-reduce attempt, at 0.55 and again at 0.50 ---"; echo
-	$(BIN)/python -m ullage.cli why examples/founding/custom-all-reduce-050.log --baseline examples/founding/baseline.log || test $$? -eq 1
-	@echo; echo "--- what \`ullage plan\` would have said before the ten minutes ---"; echo
-	$(BIN)/python -m ullage.cli plan --gpu "8x RTX PRO 6000" --engine-version 0.5.9 -- python3 -m sglang.launch_server --model-path moonshotai/Kimi-K2.5 --tp 8 --trust-remote-code --mem-fraction-static 0.55 --cuda-graph-max-bs 128 || test $$? -eq 1
+	@echo "--- fewer NCCL channels, compared with the run that worked ---"; echo
+	$(WHY) $(FOUNDING)/fewer-channels.log || test $$? -eq 1
+	@echo; echo "--- the custom all-reduce attempt at 0.55 ---"; echo
+	$(WHY) $(FOUNDING)/custom-all-reduce-055.log || test $$? -eq 1
+	@echo; echo "--- and again at 0.50, lowered to leave more for the pool ---"; echo
+	$(WHY) $(FOUNDING)/custom-all-reduce-050.log || test $$? -eq 1
+	@echo; echo "--- what ullage plan would have said before the ten minutes ---"; echo
+	$(BIN)/ullage plan --gpu "8x RTX PRO 6000" --engine-version 0.5.9 -- python3 -m sglang.launch_server --model-path moonshotai/Kimi-K2.5 --tp 8 --trust-remote-code --mem-fraction-static 0.55 --cuda-graph-max-bs 128 || test $$? -eq 1
 
 test: check ## everything that CI runs
 	$(BIN)/python -m pytest -n 2
