@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
-from statistics import median
 from time import perf_counter
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from tests.engines.loads import Loads
 from ullage.core.deployment import Deployment
-from ullage.core.launch import Arg, Launch
+from ullage.core.launch import Launch
 from ullage.core.machine import Gpu, Machine
 from ullage.core.units import GIB
 from ullage.engines.runtime.loading import groups_of
@@ -21,21 +19,8 @@ from ullage.engines.sglang.layout import Layout, cuts_of, layout, stages_of
 from ullage.engines.sglang.weights import draft_weights, fullest, load_peak, rank_bytes, weights
 from ullage.models.catalogue import find
 
-LOADS = tomllib.loads((Path(__file__).parent / "weights_observed.toml").read_text())["load"]
-
-
-def deployment(
-    model: str, version: str | None = None, row: dict[str, Any] | None = None, **given: Any
-) -> Deployment:
-    args = {name: Arg(value, "given") for name, value in given.items()}
-    row = row or {}
-    capability = tuple(row["capability"]) if "capability" in row else None
-    gpu = Gpu("a GPU", capability=capability, vendor=row.get("vendor", "nvidia"))
-    return Deployment(Launch("sglang", version, None, model, args), find(model), Machine(gpu))
-
-
-def of_row(row: dict[str, Any]) -> Deployment:
-    return deployment(row["model"], row.get("version"), row, **row["settings"])
+LOADS = Loads("sglang", __file__)
+deployment = LOADS.deployment
 
 
 def ledger(made: Deployment) -> dict[str, float]:
@@ -48,30 +33,16 @@ def rule_gib(made: Deployment) -> float:
     return sum(ledger(made).values())
 
 
-def reached() -> list[dict[str, Any]]:
-    return [row for row in LOADS if "exception" not in row and "stage" not in row]
-
-
 def test_every_row_has_an_answer() -> None:
-    assert all(weights(of_row(row)) is not None for row in LOADS)
+    LOADS.check_every_row_has_an_answer(weights)
 
 
 def test_public_loads_of_known_checkpoints() -> None:
-    """Median error within 1 %, 90 % of the rows within 3 %, the band over 90 % of them."""
-    rows = [row for row in reached() if "guessed" not in row]
-    bands = [(row["gib"] * GIB, weights(of_row(row))) for row in rows]
-    errors = sorted(abs(band.value / seen - 1) for seen, band in bands if band)
-    assert len(errors) == len(rows) >= 30
-    assert median(errors) < 0.01
-    assert errors[int(0.9 * len(errors))] < 0.03
-    assert sum(band.low <= seen <= band.high for seen, band in bands if band) >= 0.9 * len(rows)
+    LOADS.check_known_checkpoints(weights)
 
 
 def test_public_loads_of_variants() -> None:
-    """Checkpoints known by their names alone: the band still covers 80 % of them."""
-    rows = [row for row in reached() if "guessed" in row]
-    bands = [(row["gib"] * GIB, weights(of_row(row))) for row in rows]
-    assert sum(band.low <= seen <= band.high for seen, band in bands if band) >= 0.8 * len(rows)
+    LOADS.check_variants(weights)
 
 
 KIMI = "moonshotai/Kimi-K2.5"
