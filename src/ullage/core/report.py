@@ -38,14 +38,6 @@ class Comparison(Struct, frozen=True):
     confounded: tuple[str, ...] = ()
 
 
-class StageTime(Struct, frozen=True):
-    """How long a stage took on the clock of the log, in seconds, and where it began."""
-
-    stage: Phase
-    begin: str
-    seconds: float | None
-
-
 class Diagnosis(Struct, frozen=True):
     """The answer of ``why``."""
 

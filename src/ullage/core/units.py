@@ -34,9 +34,6 @@ class Band(Struct, frozen=True):
         low, high = sorted((self.low * factor, self.high * factor))
         return Band(self.value * factor, low, high)
 
-    def overlaps(self, other: Band) -> bool:
-        return self.low <= other.high and other.low <= self.high
-
     def chance_above(self, limit: float) -> float:
         """How likely the true value is above ``limit``, from 0 to 1.
 

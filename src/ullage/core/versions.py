@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -92,7 +92,3 @@ class Rules(Generic[P, R]):
 
     def at(self, release: Version | None) -> Callable[P, R]:
         return self.form(release).function
-
-
-def newest(releases: Iterable[str]) -> str:
-    return str(max(Version(text) for text in releases))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from typing import cast
@@ -18,11 +17,6 @@ def get(name: str) -> Engine:
     if name not in NAMES:
         raise LookupError(f"no engine {name!r}; known: {', '.join(NAMES)}")
     return cast(Engine, import_module(f"ullage.engines.{name}").ENGINE)
-
-
-def of_command(argv: Sequence[str]) -> Engine | None:
-    """The engine that ``argv`` starts, None where no engine knows it."""
-    return next((engine for engine in map(get, NAMES) if engine.owns_command(argv)), None)
 
 
 def of_text(command: str) -> Engine | None:

@@ -7,7 +7,7 @@ a large log looks for; and a ``pattern``, a regular expression whose named group
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from msgspec import Struct, field
@@ -22,7 +22,6 @@ from ullage.core.run import (
     Ready,
     RunBegins,
     Served,
-    Source,
     Stage,
     Stopped,
     Trace,
@@ -265,7 +264,3 @@ def _served(groups: dict[str, str], line: Line) -> Served:
         tokens_per_s=number("tokens_per_s"), acceptance_length=number("acceptance_length"),
         source=line.source, rank=line.rank, time=line.time, text=line.text[:MAX_TEXT],
     )  # fmt: skip
-
-
-def first_source(lines: Sequence[Line]) -> Source | None:
-    return lines[0].source if lines else None

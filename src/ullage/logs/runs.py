@@ -9,7 +9,6 @@ from operator import itemgetter
 
 from msgspec.structs import replace
 
-from ullage.core.deployment import Reading
 from ullage.core.run import (
     PHASES,
     Event,
@@ -168,15 +167,6 @@ class RunBuilder:
             self.runs.append(self._run())
         first = self.finished - len(self.runs)
         return [replace(run, index=first + i, of=self.finished) for i, run in enumerate(self.runs)]
-
-
-def observed(run: Run) -> dict[str, Reading]:
-    """Each figure as the first rank prints it; the draft worker's with "draft_" in front."""
-    found: dict[str, Reading] = {}
-    for figure in run.all(Figure):
-        name = f"draft_{figure.name}" if figure.draft else figure.name
-        found.setdefault(name, Reading(name, figure.value, str(figure.source)))
-    return found
 
 
 def _limit(event: Event) -> tuple[str, int]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ullage.core.deployment import Budget, Deployment, Reading
 from ullage.core.finding import Change, How, Prediction
 from ullage.core.launch import Arg
-from ullage.core.units import GIB, Band, Measured
+from ullage.core.units import Band, Measured
 
 Scalar = str | int | float | bool
 
@@ -110,8 +110,3 @@ def _capped(said: Prediction, planned: Deployment, budget: Budget) -> Prediction
     if limit is None or each is None or said.kv_tokens is None or said.kv_bytes is None:
         return said
     return replace(said, kv_bytes=min(said.kv_bytes, round(said.kv_tokens * each.value)))
-
-
-def pool_gib(budget: Budget) -> float | None:
-    """The pool in GiB, negative where the budget is; None where it is unknown."""
-    return budget.pool_bytes.value / GIB if budget.pool_bytes is not None else None

@@ -9,7 +9,6 @@ from importlib import import_module, resources
 from importlib.resources.abc import Traversable
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import Protocol
 
 from msgspec import Struct, field
 
@@ -245,10 +244,6 @@ def evidence(item: Event | Line, role: str = "context") -> Evidence:
         file=item.source.file, line=item.source.line, text=item.text, rank=item.rank.label,
         role="root" if role == "root" else "cascade" if role == "cascade" else "context",
     )  # fmt: skip
-
-
-class _Module(Protocol):
-    def test(self, case: Case) -> Finding | None: ...
 
 
 class ModuleCause:

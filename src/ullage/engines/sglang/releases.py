@@ -23,7 +23,7 @@ class ReleaseTable(Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def releases() -> list[Version]:
     """Every release, oldest first."""
-    return [Version(text) for text in load("ullage.engines.sglang", "published.toml", ReleaseTable).releases]
+    return [Version(text) for text in load("ullage.engines.sglang", "releases.toml", ReleaseTable).releases]
 
 
 def possible(run: Run) -> list[Version]:
