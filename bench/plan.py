@@ -34,7 +34,7 @@ LAUNCHES = {
 }  # fmt: skip
 WARM = """
 import json, sys, time
-from ullage.plan.plan import Asked, plan
+from ullage.planning.plan import Asked, plan
 gpu, version, command = json.loads(sys.argv[1])
 times = []
 for _ in range(30):
@@ -90,7 +90,7 @@ def pools() -> None:
     """Errors of the KV pool over the public starts whose plan knows it, in percent."""
     from ullage.core.errors import UllageError
     from ullage.core.units import GIB
-    from ullage.plan.plan import Asked, plan
+    from ullage.planning.plan import Asked, plan
 
     errors = []
     for path in sorted(CASES.glob("*/*.toml")):

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from ullage import engines
 from ullage.core.launch import Arg
-from ullage.plan import plan as planning
+from ullage.planning import plan as planning
 from ullage.sweep.axes import axis
 from ullage.sweep.follow import answer
 from ullage.sweep.sweep import Wanted, sweep

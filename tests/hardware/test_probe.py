@@ -23,8 +23,8 @@ from ullage.core.units import GIB, MIB
 from ullage.hardware import nvml, probe, smi
 from ullage.hardware.devices import narrowed
 from ullage.hardware.probe import Printed, machine_from, probe_ssh
-from ullage.plan import machines
-from ullage.plan.plan import Asked, plan
+from ullage.planning import machines
+from ullage.planning.plan import Asked, plan
 
 RECORD = Path(__file__).resolve().parents[2].parent / "shared/logs/machines/pcie-8x-rtx-pro-6000"
 PRO = "NVIDIA RTX PRO 6000 Blackwell Server Edition"

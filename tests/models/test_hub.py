@@ -21,7 +21,7 @@ from ullage.models.hub import fetch, source
 from ullage.models.hub_http import Limits
 from ullage.models.hub_places import endpoint, is_hub_id, revision_of, snapshot, token
 from ullage.models.load import from_directory
-from ullage.plan.plan import Asked, plan
+from ullage.planning.plan import Asked, plan
 
 ID = "Some-Owner/Unheard-Of-1B"
 CONFIG = {
@@ -586,7 +586,7 @@ def test_the_command_line(served: Hub) -> None:
 
 def test_urllib_is_imported_only_to_ask() -> None:
     code = (
-        "import sys; from ullage.plan.plan import Asked, plan; plan(Asked('vllm serve Qwen/Qwen3-8B', 'H100', hub=True));"
+        "import sys; from ullage.planning.plan import Asked, plan; plan(Asked('vllm serve Qwen/Qwen3-8B', 'H100', hub=True));"
         "print([name for name in ('urllib.request', 'http.client', 'ssl', 'socket', 'ullage.models.hub') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ullage.plan.plan import Asked, Plan, plan
+from ullage.planning.plan import Asked, Plan, plan
 from ullage.sweep import space
 from ullage.sweep.axes import axis
 from ullage.sweep.groups import setting

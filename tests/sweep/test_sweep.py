@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ullage.cli import main
-from ullage.plan.plan import Asked, plan
+from ullage.planning.plan import Asked, plan
 
 KIMI = "python -m sglang.launch_server --model-path moonshotai/Kimi-K2.5 --tp 8"
 OVER = "mem-fraction-static=0.5:0.95:0.01"

@@ -79,7 +79,7 @@ def options_of(words: list[str]) -> Options | None:
 def plan(options: Options) -> int:
     """Answer; the exit code. Raises UllageError for what cannot be read."""
     from ullage.cli.readings import readings
-    from ullage.plan import plan as planning
+    from ullage.planning import plan as planning
 
     gc.disable()  # nothing of a plan lives long enough to be collected
     found = planning.plan(planning.Asked(

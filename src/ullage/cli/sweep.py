@@ -72,7 +72,7 @@ def command(
     _need_numpy()
     from ullage.cli.quick import read, text_of
     from ullage.cli.readings import readings
-    from ullage.plan.plan import Asked
+    from ullage.planning.plan import Asked
     from ullage.render import sweep_text
     from ullage.sweep.axes import axis
     from ullage.sweep.order import keys

@@ -14,12 +14,12 @@ from ullage import engines
 from ullage.core.deployment import Deployment
 from ullage.core.launch import Arg
 from ullage.core.problem import Problem
-from ullage.plan import plan as planning
+from ullage.planning import plan as planning
 from ullage.sweep.mirror import FOLLOWING, Mirror
 from ullage.sweep.number import Follower, Number, Plain
 from ullage.sweep.program import Answer, Node, Program
 
-PLAN = "ullage.plan.plan"
+PLAN = "ullage.planning.plan"
 #: the figures of an answer; the rest is words
 FIGURES = ("kv_tokens", "low_tokens", "high_tokens", "kv_bytes", "bytes_per_token")
 WORDS = ("verdict", "fails_at", "cause")

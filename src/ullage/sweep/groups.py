@@ -14,8 +14,8 @@ from ullage.core.launch import Arg, Launch
 from ullage.core.problem import Problem
 from ullage.engines.base import Engine
 from ullage.engines.runtime.changes import UNDOES
-from ullage.plan.checked import checked
-from ullage.plan.plan import Asked, deployment_of, engine_of
+from ullage.planning.checked import checked
+from ullage.planning.plan import Asked, deployment_of, engine_of
 from ullage.sweep.axes import Axis, Value
 
 #: axes that are no flags of the engine

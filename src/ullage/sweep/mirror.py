@@ -22,7 +22,7 @@ from ullage.sweep.number import Follower, NotHashable, Number, plain
 from ullage.sweep.search import searching
 
 #: what is loaded again; the rest of ullage is data and reading, and serves as it is
-AGAIN = ("ullage.core", "ullage.engines", "ullage.plan")
+AGAIN = ("ullage.core", "ullage.engines", "ullage.planning")
 
 
 #: functions that look for a number by halving; they are followed as one operation

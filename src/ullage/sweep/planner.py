@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ullage.core.units import GIB
-from ullage.plan.cautions import ranks
-from ullage.plan.plan import Asked
+from ullage.planning.cautions import ranks
+from ullage.planning.plan import Asked
 from ullage.sweep.axes import Axis, Value
 from ullage.sweep.evaluate import Rows, run
 from ullage.sweep.follow import FIGURES, WORDS, follow

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ullage.core.errors import InputError
-from ullage.plan.plan import Asked
+from ullage.planning.plan import Asked
 from ullage.sweep import space
 from ullage.sweep.axes import Axis
 from ullage.sweep.groups import Setting, check_readings, setting

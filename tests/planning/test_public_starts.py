@@ -19,7 +19,7 @@ from ullage import engines
 from ullage.core.errors import UllageError
 from ullage.core.report import Plan
 from ullage.core.units import GIB
-from ullage.plan.plan import Asked, plan
+from ullage.planning.plan import Asked, plan
 
 CASES = Path(__file__).parents[1] / "cases"
 REFUSALS = {

@@ -10,7 +10,7 @@ from ullage import engines
 from ullage.core.deployment import Interval
 from ullage.core.errors import CommandError, InputError
 from ullage.core.report import Plan
-from ullage.plan.plan import Asked, deployment_of, engine_of, plan, wide_enough
+from ullage.planning.plan import Asked, deployment_of, engine_of, plan, wide_enough
 
 EIGHT = "8x RTX PRO 6000"
 KIMI = "python -m sglang.launch_server --model-path moonshotai/Kimi-K2.5 --tp 8 --trust-remote-code"

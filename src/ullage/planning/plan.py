@@ -22,11 +22,11 @@ from ullage.core.run import Phase
 from ullage.core.units import GIB, gib_text, tokens_text
 from ullage.engines.base import Engine, Files, Refusal
 from ullage.hardware import gpus
-from ullage.plan import machines
-from ullage.plan.cautions import cautions, ranks
-from ullage.plan.checked import checked, readings
-from ullage.plan.model import model_of
-from ullage.plan.suggest import changes
+from ullage.planning import machines
+from ullage.planning.cautions import cautions, ranks
+from ullage.planning.checked import checked, readings
+from ullage.planning.model import model_of
+from ullage.planning.suggest import changes
 
 #: fractions nearer to each other than this are one and the same to an estimate
 NARROW = 0.005
