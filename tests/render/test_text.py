@@ -21,6 +21,7 @@ from ullage.render import text
 from ullage.render.memory import alike
 from ullage.render.names import rank_order, unit, words
 from ullage.render.remedies import pasted, sentence
+from ullage.render.words import number
 
 ROOT = Path(__file__).parents[2]
 FOUNDING = ROOT / "examples" / "founding"
@@ -166,7 +167,7 @@ def test_figures_have_words_and_units() -> None:
     ],
 )
 def test_a_figure_is_shown_as_exactly_as_it_is_known(item: Inferred, shown: str) -> None:
-    assert text._number(item) == shown
+    assert number(item) == shown
 
 
 @pytest.mark.parametrize(

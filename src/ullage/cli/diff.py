@@ -7,12 +7,14 @@ import sys
 import click
 
 from ullage.cli.options import ask_options, progress_bar, readings
+from ullage.cli.output import Output, output_options, show
 from ullage.diagnose.why import Asked, why
 
 
 @click.command("diff")
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
+@output_options
 @ask_options
 def command(
     a: str,
@@ -23,6 +25,9 @@ def command(
     model_dir: str | None,
     reading: tuple[str, ...],
     as_json: bool,
+    html: str | None,
+    markdown: bool,
+    unmasked: bool,
 ) -> int:
     """Show two runs side by side: settings, environment, both ledgers, and which difference decides.
 
@@ -31,12 +36,5 @@ def command(
     asked = Asked(command, gpu, engine_version, model_dir, readings(reading))
     with progress_bar([a, b]) as progress:
         found = why([b], baseline=[a], asked=asked, stdin=sys.stdin.buffer, progress=progress)
-    if as_json:
-        from ullage.render import json
-
-        sys.stdout.buffer.write(json.diff(found))
-    else:
-        from ullage.render import text
-
-        text.diff(found)
+    show("diff", found, Output(as_json, html, markdown, unmasked), (a, b))
     return 0 if found.engine else 3

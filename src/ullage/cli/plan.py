@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ullage.cli import quick
+from ullage.cli.output import output_options
 
 EXAMPLES = """\b
 Examples:
@@ -28,6 +29,7 @@ Exit codes: 0 will start; 1 will not; 2 wrong usage; 3 cannot tell (what is miss
 @click.option("--file", "file", metavar="FILE", help='Read the command from a file ("-" is stdin).')
 @click.option("--no-hub", is_flag=True, help="Do not ask the hub for a model that is not known here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@output_options
 def command(
     launch: tuple[str, ...],
     gpu: str | None,
@@ -38,11 +40,27 @@ def command(
     file: str | None,
     no_hub: bool,
     as_json: bool,
+    html: str | None,
+    markdown: bool,
+    unmasked: bool,
 ) -> int:
     """Will this LAUNCH COMMAND start, where does every GiB go, and which change gives more?
 
     The command comes as its words behind "--", as one quoted text, or from --file or stdin.
     """
     return quick.plan(
-        quick.Options(launch, gpu, engine_version, model_dir, reading, context, file, as_json, no_hub)
+        quick.Options(
+            launch,
+            gpu,
+            engine_version,
+            model_dir,
+            reading,
+            context,
+            file,
+            as_json,
+            no_hub,
+            html,
+            markdown,
+            unmasked,
+        )
     )

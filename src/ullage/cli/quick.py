@@ -38,6 +38,9 @@ class Options(Struct, frozen=True):
     file: str | None = None
     as_json: bool = False
     no_hub: bool = False
+    html: str | None = None
+    markdown: bool = False
+    unmasked: bool = False
 
 
 def options_of(words: list[str]) -> Options | None:
@@ -72,7 +75,15 @@ def options_of(words: list[str]) -> Options | None:
             texts[_TEXTS[name]] = value
     rest = words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:]
     return Options(
-        tuple(rest), reading=tuple(reading), context=tuple(context), as_json=as_json, no_hub=no_hub, **texts
+        tuple(rest),
+        texts.get("gpu"),
+        texts.get("engine_version"),
+        texts.get("model_dir"),
+        tuple(reading),
+        tuple(context),
+        texts.get("file"),
+        as_json,
+        no_hub,
     )
 
 
@@ -86,7 +97,11 @@ def plan(options: Options) -> int:
         text_of(options.launch, options.file), options.gpu, options.engine_version, options.model_dir,
         readings(options.reading), options.context, read, not options.no_hub,
     ))  # fmt: skip
-    if options.as_json:
+    if options.html is not None or options.markdown:
+        from ullage.cli.output import Output, show
+
+        show("plan", found, Output(options.as_json, options.html, options.markdown, options.unmasked))
+    elif options.as_json:
         from ullage.render import plan_json
 
         sys.stdout.buffer.write(plan_json.plan(found))

@@ -7,6 +7,7 @@ import sys
 import click
 
 from ullage.cli.options import ask_options, exit_code, progress_bar, readings
+from ullage.cli.output import Output, output_options, show
 from ullage.diagnose.why import Asked, why
 
 EXAMPLES = """\b
@@ -22,6 +23,7 @@ Examples:
 @click.option(
     "--run", "run", type=int, metavar="N", help="Explain the Nth start of a log with several (-1: the last)."
 )
+@output_options
 @ask_options
 def command(
     logs: tuple[str, ...],
@@ -33,6 +35,9 @@ def command(
     model_dir: str | None,
     reading: tuple[str, ...],
     as_json: bool,
+    html: str | None,
+    markdown: bool,
+    unmasked: bool,
 ) -> int:
     """Say what failed first in the LOGs of one run, why, and what mends it.
 
@@ -42,12 +47,5 @@ def command(
     asked = Asked(command, gpu, engine_version, model_dir, readings(reading), run)
     with progress_bar([*logs, *baseline]) as progress:
         found = why(logs, baseline=baseline, asked=asked, stdin=sys.stdin.buffer, progress=progress)
-    if as_json:
-        from ullage.render import json
-
-        sys.stdout.buffer.write(json.why(found))
-    else:
-        from ullage.render import text
-
-        text.why(found)
+    show("why", found, Output(as_json, html, markdown, unmasked), (*logs, *baseline))
     return exit_code(found.outcome)

@@ -29,6 +29,16 @@ class Difference(Struct, frozen=True):
     value: Value = None
 
 
+class Span(Struct, frozen=True):
+    """One stage of one rank, in seconds from the log's first timed line; ``failed``: it ended so."""
+
+    rank: str
+    stage: Phase
+    begin_s: float
+    end_s: float
+    failed: bool = False
+
+
 class Comparison(Struct, frozen=True):
     differences: tuple[Difference, ...] = ()
     baseline_file: str = ""
@@ -66,6 +76,7 @@ class Diagnosis(Struct, frozen=True):
     run_index: int = 0
     runs: int = 1
     num_lines: int = 0
+    timeline: tuple[Span, ...] = ()
 
 
 class Caution(Struct, frozen=True):

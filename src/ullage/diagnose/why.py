@@ -20,6 +20,7 @@ from ullage.core.units import Measured
 from ullage.diagnose import compare, rank
 from ullage.diagnose.fixes import ready
 from ullage.diagnose.read import Log, Progress, pick, read
+from ullage.diagnose.timeline import timeline
 from ullage.engines.base import Engine, Hints
 from ullage.engines.runtime.changes import INPUTS, check
 from ullage.hardware import gpus
@@ -202,7 +203,7 @@ def _diagnosis(paths: Sequence[str], log: Log, this: Examined, compared: Compari
         ),
         contradictions=this.contradictions, notes=(*log.notes, *run.notes, *this.notes),
         contributing=best.contributing if best else (),
-        run_index=run.index, runs=run.of, num_lines=log.num_lines,
+        run_index=run.index, runs=run.of, num_lines=log.num_lines, timeline=timeline(run),
     )  # fmt: skip
 
 

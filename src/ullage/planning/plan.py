@@ -19,6 +19,7 @@ from ullage.core.model import Model
 from ullage.core.problem import Problem
 from ullage.core.report import Caution, Plan
 from ullage.core.run import Phase
+from ullage.core.secrets import masked
 from ullage.core.units import GIB, gib_text, tokens_text
 from ullage.engines.base import Engine, Files, Refusal
 from ullage.hardware import gpus
@@ -127,7 +128,7 @@ def of_deployment(
     launch = deployment.launch
     found = Plan(
         engine=engine.name, version=launch.version, version_source=launch.version_source,
-        command=launch.command, verdict=judged.verdict, why=judged.why, fails_at=judged.fails_at,
+        command=masked(launch.command or ""), verdict=judged.verdict, why=judged.why, fails_at=judged.fails_at,
         cause=judged.cause, model_id=launch.model, model=deployment.model, machine=deployment.machine,
         settings=settings, readings=deployment.readings, budget=budget, interval=interval,
         concurrency=concurrency(budget, contexts, longest) if judged.verdict != "fails" else {},

@@ -41,6 +41,11 @@ def why_object(d: Diagnosis) -> Json:
         "fixes": [fix(change) for change in d.fixes],
         "compare": comparison(d.compare) if d.compare else None,
         "contributing": list(d.contributing), "contradictions": list(d.contradictions), "notes": list(d.notes),
+        "timeline": [
+            {"rank": s.rank, "stage": s.stage, "begin_s": round(s.begin_s, 3), "end_s": round(s.end_s, 3),
+             "failed": s.failed}
+            for s in d.timeline
+        ],
         "run": {"index": d.run_index + 1, "of": d.runs, "lines": d.num_lines},
     }  # fmt: skip
 

@@ -38,7 +38,7 @@ Line = str | tuple[str, str]
 
 def lines(p: Plan) -> Iterator[Line]:
     """The answer's lines, each with its colour where it has one."""
-    yield _title(p), _COLOURS[p.verdict]
+    yield title(p), _COLOURS[p.verdict]
     yield ""
     yield from ((text, "1") for text in _wrapped(summary(p), 2))
     if p.budget.formula:
@@ -59,7 +59,7 @@ def _section(title: str, body: Iterator[Line]) -> Iterator[Line]:
         yield from found
 
 
-def _title(p: Plan) -> str:
+def title(p: Plan) -> str:
     parts = [_NAMES.get(p.engine, p.engine) + (f" {p.version}" if p.version else " (newest rules)")]
     if p.model is not None or p.model_id:
         parts.append(p.model.id if p.model else f"{p.model_id} (not known)")

@@ -14,26 +14,11 @@ from rich.text import Text
 from ullage.core.deployment import Inferred
 from ullage.core.finding import Evidence
 from ullage.core.report import Comparison, Diagnosis, Difference
-from ullage.core.units import GIB
 from ullage.render.memory import ledgers
 from ullage.render.names import short, told, unit, words
 from ullage.render.remedies import remedies, title
 from ullage.render.shown import bounds, decides, reached
-
-_PHASES = {
-    "args": "while reading arguments and configuration",
-    "init": "while starting up, before the weights",
-    "weights": "while loading weights",
-    "profile": "in the profile run",
-    "kv_pool": "while sizing the KV pool",
-    "graph_capture": "while capturing CUDA graphs",
-    "warmup": "while warming up",
-    "serving": "while serving",
-}
-_NAMES = {"sglang": "SGLang", "vllm": "vLLM"}
-#: what stands before a summary that is not certain
-_DOUBT = {"likely": "Probably: ", "possible": "Possibly: "}
-_OUTCOMES = {"started": "started", "crashed": "crashed", "hang": "hangs", "unknown": "outcome unknown"}
+from ullage.render.words import effect, headline, mark, number, shortened, summary, telling
 
 #: columns of a report into a pipe
 PIPE_WIDTH = 110
@@ -61,7 +46,7 @@ def _console() -> Console:
 
 def _why(d: Diagnosis) -> Iterator[RenderableType]:
     yield _title(d)
-    yield Padding(Text(f"{_DOUBT.get(d.certainty or '', '')}{d.summary}", style="bold"), (1, 2, 0, 2))
+    yield Padding(Text(summary(d), style="bold"), (1, 2, 0, 2))
     if d.cause and d.cause != "none":
         yield Padding(Text(f"cause: {d.cause} ({d.certainty})", style="dim"), (0, 2))
     if d.explanation or decides(d):
@@ -109,19 +94,8 @@ def _diff(d: Diagnosis) -> Iterator[RenderableType]:
 
 
 def _title(d: Diagnosis) -> Text:
-    parts = [_NAMES.get(d.engine or "", d.engine or "unknown engine")]
-    if d.version:
-        told = {"command": "as given", "inferred": "inferred from its lines"}.get(d.version_source or "")
-        parts[0] += f" {d.version}" + (f" ({told})" if told else "")
-    outcome = _OUTCOMES[d.outcome]
-    parts.append(f"{outcome} {_PHASES[d.phase]}" if d.phase and d.outcome in ("crashed", "hang") else outcome)
-    ranks = len(d.budget.ledgers)
-    if ranks > 1:
-        parts.append(f"{ranks} ranks")
-    if d.runs > 1:
-        parts.append(f"start {d.run_index + 1} of {d.runs} in this log")
     style = {"started": "bold green", "unknown": "bold yellow"}.get(d.outcome, "bold red")
-    return Text("  ·  ".join(parts), style=style)
+    return Text(headline(d), style=style)
 
 
 def _section(title: str, *parts: RenderableType) -> RenderableType:
@@ -158,24 +132,8 @@ def _inferred(found: Sequence[Inferred], files: Sequence[str]) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(style="dim", overflow="fold")
     for item in found:
-        table.add_row(words(item.name), _number(item), short(item.basis, files))
+        table.add_row(words(item.name), number(item), short(item.basis, files))
     return table
-
-
-def _number(item: Inferred) -> str:
-    """The value with its band, as exact as the band allows, and its unit."""
-    of = unit(item.name)
-    if item.low == item.high:
-        return f"{item.value:,.10g}{of}"
-    if item.low == item.value and item.high >= 4096:
-        return f"at least {item.value:,.10g}{of}"
-    if abs(item.value) >= 1000:
-        return f"{item.value:,.0f}{of} ({item.low:,.0f} to {item.high:,.0f})"
-    if not of and all(float(value).is_integer() for value in (item.value, item.low, item.high)):
-        return f"{item.value:.0f} ({item.low:.0f} to {item.high:.0f})"
-    digits = 2 if of else 4
-    low, high = (f"{value:.{digits}f}" for value in (item.low, item.high))
-    return f"{item.value:.{digits}f}{of} ({low} to {high})"
 
 
 def _compared(c: Comparison) -> Iterator[RenderableType]:
@@ -191,11 +149,8 @@ def _compared(c: Comparison) -> Iterator[RenderableType]:
 
 
 def _difference(d: Difference) -> tuple[Text, str, str, str, str]:
-    mark = Text("decides", "bold red") if d.decisive else Text("does not", "dim")
-    if d.effect_bytes is None and not d.decisive:
-        mark = Text("differs", "dim")
-    effect = f"{-d.effect_bytes / GIB:+.2f} GiB" if d.effect_bytes is not None else ""
-    return mark, words(d.setting), d.baseline, d.this, d.note or effect
+    style = "bold red" if d.decisive else "dim"
+    return Text(mark(d), style), words(d.setting), d.baseline, d.this, effect(d)
 
 
 def _table(*heads: str) -> Table:
@@ -213,26 +168,12 @@ def _evidence(
     table.add_column(style="dim", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    shown = _telling(evidence, followed)[:limit]
+    shown = telling(evidence, followed)[:limit]
     for item in shown:
         rank = f"[{item.rank}] " if item.rank else ""
         times = f" ({item.count} lines)" if item.count > 1 else ""
-        text = Text(rank + _shortened(item.text) + times)
+        text = Text(rank + shortened(item.text) + times)
         table.add_row(heads[item.role], short(f"{item.file}:{item.line}", files), text)
     yield table
     if len(evidence) > len(shown):
         yield Text(f"and {len(evidence) - len(shown)} more kinds of line; --json has them all", style="dim")
-
-
-def _telling(evidence: Sequence[Evidence], followed: int) -> list[Evidence]:
-    """The proof, and of what only followed the first lines and the last: what people see at the log's end."""
-    after = [item for item in evidence if item.role == "cascade"]
-    if len(after) <= followed:
-        return list(evidence)
-    kept = {id(item) for item in (*after[: followed - 1], after[-1])}
-    return [item for item in evidence if item.role != "cascade" or id(item) in kept]
-
-
-def _shortened(text: str, limit: int = 300) -> str:
-    one = " ".join(text.split())
-    return one if len(one) <= limit else f"{one[:limit]} …"
