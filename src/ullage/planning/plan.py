@@ -40,7 +40,7 @@ FLAG = "flag-combination-unsupported"
 
 class Asked(Struct, frozen=True):
     """What a person asks: a launch command as pasted, and what stands beside it. ``hub`` allows to ask the hub
-    for a model that nothing on this machine knows."""
+    for a model that nothing on this machine knows; without ``fixes`` no changes are worked out."""
 
     command: str
     gpu: str | None = None
@@ -50,6 +50,7 @@ class Asked(Struct, frozen=True):
     contexts: Sequence[int] = ()
     files: Files | None = None
     hub: bool = False
+    fixes: bool = True
 
 
 class Judged(Struct, frozen=True):
@@ -68,7 +69,8 @@ def plan(asked: Asked) -> Plan:
     launch = checked(engine.parse(asked.command, asked.version, asked.files), engine.fraction)
     known = model_of(launch, asked.model_dir, hub=asked.hub)
     deployment = _deployment(launch, known.model, asked)
-    found = of_deployment(engine, deployment, asked.contexts, engine.problems(launch, asked.files))
+    problems = engine.problems(launch, asked.files)
+    found = of_deployment(engine, deployment, asked.contexts, problems, helps=asked.fixes)
     return replace(found, cautions=(Caution("hub", known.note), *found.cautions)) if known.note else found
 
 
@@ -112,9 +114,15 @@ def machine(name: str | None) -> Machine | None:
 
 
 def of_deployment(
-    engine: Engine, deployment: Deployment, contexts: Sequence[int] = (), problems: Sequence[Problem] = ()
+    engine: Engine,
+    deployment: Deployment,
+    contexts: Sequence[int] = (),
+    problems: Sequence[Problem] = (),
+    *,
+    helps: bool = True,
 ) -> Plan:
-    """The plan of what is known; a pure function of its arguments. ``problems`` are those of the flags."""
+    """The plan of what is known; a pure function of its arguments. ``problems`` are those of the flags;
+    ``helps``: with the changes that help."""
     budget = whole_cards(engine.budget(deployment), deployment)
     interval = wide_enough(engine.interval(None, deployment))
     hazards = engine.warnings(deployment)
@@ -134,7 +142,8 @@ def of_deployment(
         concurrency=concurrency(budget, contexts, longest) if judged.verdict != "fails" else {},
         missing=judged.missing,
     )  # fmt: skip
-    fixes = changes(engine, deployment, budget, interval, "fails" if stops else budget.verdict)
+    verdict = "fails" if stops else budget.verdict
+    fixes = changes(engine, deployment, budget, interval, verdict) if helps else ()
     return replace(found, fixes=fixes, cautions=(
         *machines.cautions(found.machine), *cautions(found, problems, refusals, hazards, longest),
     ))  # fmt: skip
