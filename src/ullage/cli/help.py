@@ -7,8 +7,21 @@ COMMANDS = {
     "why": "what failed first and why, and which change mends it",
     "diff": "two runs side by side: settings, environment, both ledgers",
     "sweep": "a whole space of settings planned at once: what starts, what gives most",
+    "check": "this machine: GPUs, links, driver, software, known bad combinations",
+    "run": "launch with foresight: preflight, progress, early stop, diagnosis, record",
+    "runs": "the runs that were kept: list, show, remove",
+    "ui": "the same answers in the browser, on this machine",
 }
-_USAGE = {"plan": "plan -- COMMAND", "why": "why LOG...", "diff": "diff A B", "sweep": "sweep -- COMMAND"}
+_USAGE = {
+    "plan": "plan -- COMMAND",
+    "why": "why LOG...",
+    "diff": "diff A B",
+    "sweep": "sweep -- COMMAND",
+    "check": "check",
+    "run": "run -- COMMAND",
+    "runs": "runs",
+    "ui": "ui",
+}
 
 
 def page() -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -162,18 +162,28 @@ def masked(found: T, files: Iterable[str] = ()) -> T:
     masker = Masker(files)
     for text in texts(found):
         masker.learn(text)
-    result: T = _each(found, masker)
+    result: T = _each(found, masker.mask)
     return result
 
 
-def _each(found: Any, masker: Masker) -> Any:
+def renamed(found: T, names: Mapping[str, str]) -> T:
+    """``found`` with each of the paths ``names`` called by its name in all texts."""
+    if not names:
+        return found
+    pattern = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))
+    result: T = _each(found, lambda text: pattern.sub(lambda m: names[m[0]], text))
+    return result
+
+
+def _each(found: Any, change: Callable[[str], str]) -> Any:
+    """``found`` with every text of it, however deep, changed."""
     if isinstance(found, str):
-        return masker.mask(found)
+        return change(found)
     if isinstance(found, msgspec.Struct):
         fields = {name: getattr(found, name) for name in found.__struct_fields__}
-        return msgspec.structs.replace(found, **{k: _each(v, masker) for k, v in fields.items()})
+        return msgspec.structs.replace(found, **{k: _each(v, change) for k, v in fields.items()})
     if isinstance(found, dict):
-        return {_each(key, masker): _each(value, masker) for key, value in found.items()}
+        return {_each(key, change): _each(value, change) for key, value in found.items()}
     if isinstance(found, list | tuple | set | frozenset):
-        return type(found)(_each(item, masker) for item in found)
+        return type(found)(_each(item, change) for item in found)
     return found

@@ -1,0 +1,1 @@
+"""The browser page: ``ullage ui``. It asks the same use-cases as the command line and holds no arithmetic."""
