@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,11 +21,7 @@ __all__ = ["UllageError", "__version__", "as_json", "diff", "plan", "why"]
 def __getattr__(name: str) -> Any:
     """The functions above, imported when they are first asked for: a bare ``import ullage`` costs nothing."""
     if name == "UllageError":
-        from ullage.core.errors import UllageError
-
-        return UllageError
+        return import_module("ullage.core.errors").UllageError
     if name in __all__:
-        from ullage import api
-
-        return getattr(api, name)
+        return getattr(import_module("ullage.api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

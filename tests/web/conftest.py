@@ -1,0 +1,85 @@
+"""A server of the page on a free port, and a browser: Debian's Chromium, or whatever playwright has."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a running ``ullage ui`` that may read the repository's examples and a folder of its own."""
+    pytest.importorskip("starlette")
+    folder = tmp_path_factory.mktemp("site")
+    words = [
+        sys.executable,
+        "-m",
+        "ullage",
+        "ui",
+        "--port",
+        "0",
+        "--root",
+        str(ROOT / "examples"),
+        "--root",
+        str(folder),
+    ]
+    environment = {**os.environ, "ULLAGE_HOME": str(folder / "home")}
+    server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert server.stdout is not None
+        found = re.search(r"http://\S+", server.stdout.readline())
+        assert found is not None
+        yield found[0].rstrip("/")
+    finally:
+        server.terminate()
+        server.wait(20)
+        server.stdout.close() if server.stdout else None
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    sync_api = pytest.importorskip("playwright.sync_api")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("no Chromium here: apt-get install chromium")
+    with sync_api.sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page that fails the test for any error of a script or request to another host."""
+    context = browser.new_context(viewport={"width": 1300, "height": 900})
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    made = context.new_page()
+    faults: list[str] = []
+    made.on("pageerror", lambda error: faults.append(str(error)))
+    made.on(
+        "request",
+        lambda request: (
+            faults.append(request.url) if not re.match(r"(http://127\.0\.0\.1|data:)", request.url) else None
+        ),
+    )
+    yield made
+    context.close()
+    assert faults == []
+
+
+def wait_until(true: Any, seconds: float = 10.0) -> None:
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.05)
