@@ -84,6 +84,7 @@ def bound(address: str, port: int) -> socket.socket:
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((address, port))
+        made.listen(128)
     except OSError as error:
         made.close()
         hint = "another --port, or 0 for a free one" if error.errno == 98 else None

@@ -6,6 +6,7 @@ import asyncio
 import multiprocessing
 import os
 import shlex
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -113,7 +114,7 @@ class Workers:
 
     def _new(self) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(
-            self._many, mp_context=multiprocessing.get_context("spawn"), initializer=_quiet
+            self._many, mp_context=multiprocessing.get_context("spawn"), initializer=_worker
         )
 
     async def ask(self, work: Callable[..., T], *given: Any) -> T:
@@ -125,15 +126,23 @@ class Workers:
             return await loop.run_in_executor(self._pool, work, *given)
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _quiet() -> None:
-    """A worker leaves Ctrl-C to the server, which ends it, and yields to the server's own answers."""
+def _worker() -> None:
+    """A worker leaves Ctrl-C to the server, yields to its own answers, and ends with it however it ends."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(0)
 
 
 def names_of() -> dict[str, Any]:
