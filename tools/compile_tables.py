@@ -7,10 +7,12 @@ from pathlib import Path
 import msgspec
 
 from ullage.core.tables import compiled
+from ullage.models.naming import words
 
 ROOT = Path(__file__).parents[1] / "src" / "ullage"
 TABLES = (
-    "hardware/gpus.toml", "models/defaults.toml", "hardware/compat/components.toml", "hardware/compat/software.toml",
+    "hardware/gpus.toml", "models/defaults.toml", "models/variants.toml", "hardware/compat/components.toml", "hardware/compat/software.toml",
+    "spec/peaks.toml", "spec/constants.toml", "comm/fabrics.toml", "comm/tuner.toml",
     *(f"engines/{engine}/{name}.toml" for engine in ("sglang", "vllm") for name in ("compat", "ships", "variables")),
 )  # fmt: skip
 
@@ -30,6 +32,8 @@ def catalogue() -> bytes:
     twins = {
         path.relative_to(ROOT / "models").as_posix(): compiled(path.read_bytes()).decode() for path in paths
     }
+    named = {path.stem: words(path.stem) for path in paths if path.parent.name == "data"}
+    twins["index"] = msgspec.json.encode(named, order="sorted").decode()
     return msgspec.json.format(msgspec.json.encode(twins), indent=1) + b"\n"
 
 

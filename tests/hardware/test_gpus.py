@@ -62,10 +62,10 @@ NAMED = {
     "Intel Arc Pro B70": (None, "Intel Arc Pro B70", 32768),
 }
 UNNAMED = [
-    "", "8x", "not stated", "24 GB card", "9090", "NVIDIA", "GPU",
+    "", "8x", "not stated", "9090", "NVIDIA", "GPU",
     "NVIDIA GeForce RTX 5070 Ti + NVIDIA GeForce RTX 5090 D", "NVIDIA GeForce RTX 50 series (SM120)", "none (CPU back end)",
     "PCIe cards without full NVLink (4090, H20, A100 PCIe named)", "custom:0", "custom:99999", "Ampere class GPU",
-    "RTX 4090 Laptop GPU", "RTX 4080 Ti",
+    "RTX 4080 Laptop GPU", "RTX 4080 Ti",
 ]  # fmt: skip
 
 
@@ -192,3 +192,25 @@ def test_compiled_tables_are_up_to_date() -> None:
     assert (tool["ROOT"] / "models" / "catalogue.json").read_bytes() == tool["catalogue"](), (
         "run tools/compile_tables.py"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "gib"),
+    [
+        ("RTX 4090 48GB", "NVIDIA GeForce RTX 4090", 48),
+        ("RTX 2080 Ti 22GB", "NVIDIA GeForce RTX 2080 Ti", 22),
+        ("Jetson AGX Orin 64GB", "Orin (nvgpu)", 64),
+        ("Hygon BW100 64GB", "Hygon BW100", 64),
+        ("Acme X9 276.62 GiB", "Acme X9 276.62 GiB", 276.62),
+        ("ZW810 96GB", "ZW810 96GB", 96),
+    ],
+)
+def test_a_name_with_another_memory_plans_with_that(text: str, name: str, gib: float) -> None:
+    """A card with doubled memory, a board of several sizes, and a product that no row names."""
+    found = find(f"2x {text}")
+    assert found is not None and found.gpu is not None and found.count == 2
+    assert found.gpu.name == name and found.gpu.total_bytes == pytest.approx(gib * GIB, rel=1e-6)
+
+
+def test_a_slip_of_the_pen_is_no_unknown_card() -> None:
+    assert find("RTX 509O 32GB") is None

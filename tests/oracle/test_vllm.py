@@ -15,7 +15,7 @@ from ullage.core.model import Model
 from ullage.core.units import GIB
 from ullage.engines.vllm import defaults
 from ullage.engines.vllm.kv_plan import KvPlan, plan
-from ullage.engines.vllm.kv_specs import Cache, Spec, stages
+from ullage.engines.vllm.kv_specs import Cache, Kind, Spec, stages
 from ullage.models.load import from_config
 
 HERE = Path(__file__).parent / "vllm"
@@ -99,6 +99,10 @@ def test_real_models(row: dict[str, Any]) -> None:
 def plain_spec(row: dict[str, Any]) -> Spec:
     if row["kind"] == "mamba":
         return Spec("mamba", row["block"], row["padded"])
+    if row["kind"] in ("latent", "window"):
+        raw = row["block"] // row.get("ratio", 1) * row["size"] * (4 if row.get("state") else 1)
+        kind: Kind = "full" if row["kind"] == "latent" else "sliding"
+        return Spec(kind, row["block"], -(-raw // 576) * 576, row.get("window", 0), (raw,), mla=True)
     heads, size = row["heads"], row.get("size", 128)
     page = row["block"] * heads * size * 2 * 2
     return Spec(row["kind"], row["block"], page, row.get("window", 0), (heads, size))

@@ -109,7 +109,8 @@ def config(interface: Any, ask: dict[str, Any]) -> Any:
     """A stand-in for VllmConfig with what the planner reads."""
     layout = MagicMock()
     if "vllm.v1.kv_cache_layout" in sys.modules:
-        layout = sys.modules["vllm.v1.kv_cache_layout"].KVCacheLayout["LBNHC"]  # type: ignore[attr-defined]
+        named = "BLNHC" if ask.get("packed") else "LBNHC"  # DeepSeek-V4 asks for the block outermost
+        layout = sys.modules["vllm.v1.kv_cache_layout"].KVCacheLayout[named]  # type: ignore[attr-defined]
     model = SimpleNamespace(
         max_model_len=ask["length"], original_max_model_len=ask.get("original", ask["length"]),
         supports_kv_cache_grouping=False,
@@ -142,6 +143,8 @@ def spec(interface: Any, row: dict[str, Any]) -> Any:
     import torch
 
     kind, block = row["kind"], row["block"]
+    if kind in ("latent", "window"):
+        return latent(interface, row)
     common = {
         "block_size": block, "num_kv_heads": row.get("heads", 1), "head_size": row.get("size", 128),
         "dtype": torch.bfloat16, "use_mla": False,
@@ -157,6 +160,22 @@ def spec(interface: Any, row: dict[str, Any]) -> Any:
     values = {**common, **more}
     if kind == "mamba":
         values |= {"block_size": row["block"], "page_size_padded": row.get("padded"), "dtype": torch.float32}
+    return cls(**{key: value for key, value in values.items() if key in known})
+
+
+def latent(interface: Any, row: dict[str, Any]) -> Any:
+    """A page of ``row["bytes"]`` bytes of DeepSeek-V4, filled up to 576 by the spec itself."""
+    import inspect
+
+    import torch
+
+    cls = interface.SlidingWindowMLASpec if row["kind"] == "window" else interface.MLAAttentionSpec
+    known = inspect.signature(cls).parameters
+    values = {
+        "block_size": row["block"], "num_kv_heads": 1, "head_size": row["size"], "alignment": 576, "sliding_window": row.get("window"),
+        "dtype": torch.float32 if row.get("state") else torch.uint8, "compress_ratio": row.get("ratio", 1), "tokens_per_state": row.get("ratio", 1),
+        "tensor_parallel_size": 1, "max_tp_shards": 1,
+    }  # fmt: skip
     return cls(**{key: value for key, value in values.items() if key in known})
 
 
@@ -179,8 +198,17 @@ SCOUT = (
 ) * 12
 HYBRID = [{"kind": "mamba", "block": 32768, "state": 265_000, "padded": 528 * 2048}] * 36 + [
     {"kind": "full", "block": 528, "heads": 4, "size": 128}] * 4  # fmt: skip
+WINDOW = {"kind": "window", "block": 64, "size": 584, "window": 128}
+FOUR = [WINDOW, {"kind": "latent", "block": 256, "size": 584, "ratio": 4},
+        {"kind": "window", "block": 4, "size": 2048, "state": True, "window": 8},
+        {"kind": "latent", "block": 256, "size": 132, "ratio": 4},
+        {"kind": "window", "block": 4, "size": 512, "state": True, "window": 8}]  # fmt: skip
+MANY = [WINDOW, {"kind": "latent", "block": 256, "size": 584, "ratio": 128},
+        {"kind": "window", "block": 8, "size": 1024, "state": True, "window": 128}]  # fmt: skip
+V4 = [WINDOW] * 2 + (FOUR + MANY) * 20 + FOUR
+V4_DEEP = (MANY + FOUR) * 30 + [WINDOW]
 MODELS = {
-    "llama": LLAMA, "gemma": GEMMA, "oss": OSS, "oss_draft": OSS_DRAFT, "uneven": UNEVEN, "two_sizes": TWO_SIZES,
+    "deepseek_v4": V4, "deepseek_v4_deep": V4_DEEP, "llama": LLAMA, "gemma": GEMMA, "oss": OSS, "oss_draft": OSS_DRAFT, "uneven": UNEVEN, "two_sizes": TWO_SIZES,
     "half_page": HALF_PAGE, "scout": SCOUT, "hybrid": HYBRID,
 }  # fmt: skip
 ASKS: list[dict[str, Any]] = [
@@ -254,7 +282,11 @@ def main() -> None:
             specs = {f"layers.{i}": spec(interface, row) for i, row in enumerate(rows)}
         except AttributeError:
             continue  # the release has no such kind of layer
-        answers.extend({"model": name, **ask, **plan(interface, planner, specs, ask)} for ask in ASKS)
+        packed = {"packed": True} if name.startswith("deepseek_v4") else {}
+        asks = [ask for ask in ASKS if ask.get("hybrid", True)] if packed else ASKS
+        answers.extend(
+            {"model": name, **ask, **plan(interface, planner, specs, {**ask, **packed})} for ask in asks
+        )
     print(json.dumps({"release": release, "answers": answers}, separators=(",", ":")))
 
 

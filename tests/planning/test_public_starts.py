@@ -1,7 +1,7 @@
 """Plans of the public launches, from the command and the GPU's name alone, against what their logs show.
 
-Left out: launches whose command or model is a placeholder, and those that a patched build runs (a capped pool, experts
-in host memory). The limits are those of PRODUCT.md or a little beside; they only ever get tighter.
+The figures to reach are the issue's (GOALS). HELD is what holds now: the tests fail when a figure gets worse than
+that. left_out.toml names each launch that is not counted, with its reason.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -22,19 +22,49 @@ from ullage.core.units import GIB
 from ullage.planning.plan import Asked, plan
 
 CASES = Path(__file__).parents[1] / "cases"
+LEFT_OUT = Path(__file__).with_name("left_out.toml")
 REFUSALS = {
     "budget-below-weights", "weights-exceed-gpu", "max-len-exceeds-kv", "tp-not-divisible", "max-len-exceeds-model",
     "stuck-between-two-fractions", "mamba-blocks-below-max-num-seqs",
 }  # fmt: skip
+#: what the issue asks for: shares of the verdicts and bands that are right, errors of the rest
+GOALS = {
+    "starts": 0.95, "fails": 0.85, "kv_median": 0.03, "kv_p90": 0.10, "band": 0.90, "weights_median": 0.01,
+    "weights_p90": 0.03,
+}  # fmt: skip
+#: what holds: only ever nearer to the goals, and beyond
+HELD = {
+    "starts": 0.94, "fails": 0.88, "kv_median": 0.015, "kv_p90": 0.08, "band": 0.94, "weights_median": 0.005,
+    "weights_p90": 0.02,
+}  # fmt: skip
+HIGHER_IS_BETTER = {"starts", "fails", "band"}
 
 
-def plannable() -> Iterator[dict[str, Any]]:
+class Planned(NamedTuple):
+    case: dict[str, Any]
+    answer: Plan
+
+    @property
+    def name(self) -> str:
+        return str(self.case["case"]["id"])
+
+    @property
+    def started(self) -> bool:
+        return bool(self.case["expect"]["outcome"] == "started")
+
+
+def left_out() -> dict[str, str]:
+    rows = tomllib.loads(LEFT_OUT.read_text())["case"]
+    return {name: row["reason"] for row in rows for name in row["ids"]}
+
+
+def with_command() -> Iterator[dict[str, Any]]:
+    """Launches with the command that was typed and a GPU, that started or were refused for memory or sizes."""
     for path in sorted(CASES.glob("*/*.toml")):
         case = tomllib.loads(path.read_text())
         launch, expect = case["launch"], case["expect"]
-        known = launch["command"].strip() and not launch.get("command_source") and case["hardware"].get("gpu")
-        patched = case["observed"].get("kv_tokens") == 20480 or "--kt-" in launch["command"]
-        if known and not patched and (expect["outcome"] == "started" or expect["cause"] in REFUSALS):
+        whole = launch["command"].strip() and not launch.get("command_source") and case["hardware"].get("gpu")
+        if whole and (expect["outcome"] == "started" or expect["cause"] in REFUSALS):
             yield case
 
 
@@ -45,61 +75,100 @@ def planned(case: dict[str, Any]) -> Plan | None:
         command = shlex.join([f"{k}={v}" for k, v in launch.get("env", {}).items()] + argv)
         if engines.of_text(command) is None:
             return None
-        return plan(
-            Asked(command, f"{hardware.get('count', 1)}x {hardware['gpu']}", case["case"]["version"] or None)
-        )
+        gpu = f"{hardware.get('count', 1)}x {hardware['gpu']}"
+        return plan(Asked(command, gpu, case["case"]["version"] or None))
     except (UllageError, ValueError):
         return None
 
 
 @pytest.fixture(scope="module")
-def plans() -> list[tuple[dict[str, Any], Plan]]:
-    found = [(case, planned(case)) for case in plannable()]
-    return [
-        (case, answer) for case, answer in found if answer is not None and answer.budget.pool_bytes is not None
-    ]
+def plans() -> list[Planned]:
+    out = left_out()
+    found = [(case, planned(case)) for case in with_command() if case["case"]["id"] not in out]
+    return [Planned(case, answer) for case, answer in found if answer is not None]
 
 
-def test_enough_cases_are_planned(plans: list[tuple[dict[str, Any], Plan]]) -> None:
-    assert len(plans) >= 55
+def p90(errors: list[float]) -> float:
+    return sorted(errors)[min(len(errors) - 1, int(0.9 * len(errors)))]
 
 
-def test_verdicts(plans: list[tuple[dict[str, Any], Plan]]) -> None:
-    starts = [answer.verdict == "starts" for case, answer in plans if case["expect"]["outcome"] == "started"]
-    fails = [answer.verdict == "fails" for case, answer in plans if case["expect"]["outcome"] != "started"]
-    assert mean(starts) >= 0.88, f"{len(starts)} launches that started"
-    assert mean(fails) >= 0.75, f"{len(fails)} launches that did not"
+def verdicts(plans: list[Planned], *, started: bool) -> dict[str, bool]:
+    want = "starts" if started else "fails"
+    return {one.name: one.answer.verdict == want for one in plans if one.started == started}
 
 
-def test_weights(plans: list[tuple[dict[str, Any], Plan]]) -> None:
-    errors = []
-    for case, answer in plans:
-        shown = case["observed"].get("weights_gib")
-        said = [ledger.of("weights") / GIB for ledger in answer.budget.ledgers]
-        if shown and said:
-            errors.append(min(abs(weight - shown) / shown for weight in said))
-    assert median(errors) <= 0.01, f"{len(errors)} cases"
-    assert sorted(errors)[int(0.8 * len(errors))] <= 0.03
-
-
-def test_pools(plans: list[tuple[dict[str, Any], Plan]]) -> None:
-    errors = []
-    for case, answer in plans:
-        shown = case["observed"]
+def kv_errors(plans: list[Planned]) -> dict[str, float]:
+    found = {}
+    for one in plans:
+        shown = one.case["observed"]
         truth = shown.get("kv_gib") or shown.get("k_gib", 0) + shown.get("v_gib", 0)
-        pool = answer.budget.kv_bytes or answer.budget.pool_bytes
-        if case["expect"]["outcome"] == "started" and truth and pool is not None:
-            errors.append(abs(pool.value / GIB - truth) / truth)
-    assert median(errors) <= 0.03, f"{len(errors)} cases"
-    assert sorted(errors)[int(0.8 * len(errors))] <= 0.20
+        pool = one.answer.budget.kv_bytes or one.answer.budget.pool_bytes
+        if one.started and truth:
+            found[one.name] = abs(pool.value / GIB - truth) / truth if pool is not None else 1.0
+    return found
 
 
-def test_bands_hold_the_truth(plans: list[tuple[dict[str, Any], Plan]]) -> None:
-    held, widths = [], []
-    for case, answer in plans:
-        truth, tokens = case["observed"].get("kv_tokens"), answer.budget.kv_tokens
-        if case["expect"]["outcome"] == "started" and truth and tokens is not None:
-            held.append(tokens.low <= truth <= tokens.high)
-            widths.append((tokens.high - tokens.low) / truth)
-    assert mean(held) >= 0.9, f"{len(held)} cases"
-    assert median(widths) <= 0.35, "a band that holds everything says nothing"
+def bands(plans: list[Planned]) -> dict[str, bool]:
+    found = {}
+    for one in plans:
+        truth, tokens = one.case["observed"].get("kv_tokens"), one.answer.budget.kv_tokens
+        if one.started and truth:
+            found[one.name] = tokens is not None and tokens.low <= truth <= tokens.high
+    return found
+
+
+def weight_errors(plans: list[Planned]) -> dict[str, float]:
+    found = {}
+    for one in plans:
+        shown = one.case["observed"].get("weights_gib")
+        said = [ledger.of("weights") / GIB for ledger in one.answer.budget.ledgers]
+        if shown:
+            found[one.name] = min((abs(weight - shown) / shown for weight in said if weight), default=1.0)
+    return found
+
+
+def figures(plans: list[Planned]) -> dict[str, float]:
+    kv, weights = list(kv_errors(plans).values()), list(weight_errors(plans).values())
+    return {
+        "starts": mean(verdicts(plans, started=True).values()),
+        "fails": mean(verdicts(plans, started=False).values()),
+        "kv_median": median(kv), "kv_p90": p90(kv), "band": mean(bands(plans).values()),
+        "weights_median": median(weights), "weights_p90": p90(weights),
+    }  # fmt: skip
+
+
+def worst(plans: list[Planned], name: str) -> object:
+    """What stands behind a figure, for the message of a test that fails."""
+    if name in ("starts", "fails"):
+        return [case for case, right in verdicts(plans, started=name == "starts").items() if not right]
+    if name == "band":
+        return [case for case, held in bands(plans).items() if not held]
+    errors = kv_errors(plans) if name.startswith("kv") else weight_errors(plans)
+    return sorted(((round(error, 3), case) for case, error in errors.items()), reverse=True)[:12]
+
+
+def test_enough_launches_are_planned(plans: list[Planned]) -> None:
+    assert sum(one.started for one in plans) >= 65
+    assert sum(not one.started for one in plans) >= 15
+
+
+def test_every_launch_that_is_left_out_is_one_of_the_cases() -> None:
+    known = {tomllib.loads(path.read_text())["case"]["id"] for path in CASES.glob("*/*.toml")}
+    assert left_out().keys() <= known
+
+
+@pytest.mark.parametrize("name", list(HELD))
+def test_what_holds_does_not_get_worse(plans: list[Planned], name: str) -> None:
+    value, held = figures(plans)[name], HELD[name]
+    good = value >= held if name in HIGHER_IS_BETTER else value <= held
+    assert good, f"{name} is {value:.3f}, held {held}, goal {GOALS[name]}: {worst(plans, name)}"
+
+
+def test_bands_say_something(plans: list[Planned]) -> None:
+    """A band that holds everything says nothing."""
+    widths = [
+        (one.answer.budget.kv_tokens.high - one.answer.budget.kv_tokens.low) / one.case["observed"]["kv_tokens"]
+        for one in plans
+        if one.started and one.case["observed"].get("kv_tokens") and one.answer.budget.kv_tokens is not None
+    ]
+    assert median(widths) <= 0.35

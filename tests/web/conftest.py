@@ -14,27 +14,28 @@ from typing import Any
 
 import pytest
 
+from tests.lab.campaign.world import World
+
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a running ``ullage ui`` that may read the repository's examples and a folder of its own."""
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A small campaign of the stub server that has run: an approach that is slower, one refused, one crashed."""
+    pytest.importorskip("optuna")
+    made = World(tmp_path_factory.mktemp("world"), more="repeats: 3", latency=0.005)
+    code, _, said = made.run("run", made.file.name, timeout=120)
+    assert code == 0, said
+    return made
+
+
+@pytest.fixture(scope="session")
+def site(world: World) -> Iterator[str]:
+    """The address of a running ``ullage ui`` that may read the repository's founding logs and the campaign."""
     pytest.importorskip("starlette")
-    folder = tmp_path_factory.mktemp("site")
-    words = [
-        sys.executable,
-        "-m",
-        "ullage",
-        "ui",
-        "--port",
-        "0",
-        "--root",
-        str(ROOT / "examples"),
-        "--root",
-        str(folder),
-    ]
-    environment = {**os.environ, "ULLAGE_HOME": str(folder / "home")}
+    roots = ["--root", str(ROOT / "examples" / "founding"), "--root", str(world.folder)]
+    words = [sys.executable, "-m", "ullage", "ui", "--port", "0", *roots]
+    environment = {**os.environ, "ULLAGE_HOME": str(world.home)}
     server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment)
     try:
         assert server.stdout is not None

@@ -47,6 +47,7 @@ def test_the_founding_logs_are_dropped_and_explained(page: Any, site: str) -> No
     for part in ("76.85 %", "21.78 - 94.08 x (1 - 0.55) = -20.56 GiB", "--mem-fraction-static 0.88", "decides"):
         assert part in said
     assert "/tmp" not in said
+    page.wait_for_selector("#lines li.root")
     assert page.locator("#lines li.root").count() == 1
     assert "Scheduler hit an exception" in page.inner_text("#lines li.root")
     place = page.locator("#report .lines button.at", has_text="fewer-channels.log:44")
@@ -128,22 +129,90 @@ def test_a_hostile_log_is_text(page: Any, site: str, tmp_path: Path) -> None:
     assert "bytes in this line" in page.inner_text("#lines")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["why", "plan"])
-def test_axe_finds_nothing_serious(browser: Any, site: str, name: str, scheme: str) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    # axe is put into the page by a script of its own, which the page's policy would refuse
-    context = browser.new_context(color_scheme=scheme, bypass_csp=True)
-    page = context.new_page()
+def opened(page: Any, site: str, name: str) -> None:
+    """The page ``name`` with everything on it that it can show."""
     if name == "plan":
         planned(page, site)
         page.wait_for_selector("#knobs:visible")
-    else:
+    elif name == "why":
         page.goto(f"{site}/why")
         page.set_input_files("#baseline", str(FOUNDING / "baseline.log"))
         page.wait_for_selector("#baseline-name:text('baseline.log')")
         page.set_input_files("#log", str(FOUNDING / "fewer-channels.log"))
         page.wait_for_selector("#lines li.root")
+    elif name == "spec":
+        judged(page, site)
+    elif name == "runs":
+        page.goto(f"{site}/runs")
+        page.click("#list tr:has-text('crash') a")
+        page.wait_for_selector("#report .verdict")
+    else:
+        page.goto(f"{site}/campaigns")
+        page.wait_for_selector("#report svg")
+
+
+def judged(page: Any, site: str) -> None:
+    page.goto(f"{site}/spec")
+    page.fill(
+        "#command",
+        f"{COMMAND} --speculative-algorithm EAGLE3 --speculative-num-steps 2 --speculative-eagle-topk 1 --speculative-num-draft-tokens 3",
+    )
+    given = {
+        "gpu": "8x RTX PRO 6000",
+        "version": "0.5.9",
+        "accept_length": "2.04-2.28",
+        "allreduce_us": "246",
+        "measured": "batch=1,tok_s=89.5",
+    }
+    for field, value in given.items():
+        page.fill(f"#{field}", value)
+    page.click("button.go")
+    page.wait_for_selector("#report .verdict")
+
+
+def test_the_founding_speculation_cannot_pay(page: Any, site: str) -> None:
+    judged(page, site)
+    said = page.inner_text("#report")
+    assert "It cannot pay at batch 1" in said
+    assert "122 x 42 KiB at 246 µs" in said
+    assert page.locator("#report svg.chart").count() == 2
+    again = page.context.new_page()
+    again.goto(page.url)
+    again.wait_for_selector("#report .verdict")
+    assert again.input_value("#allreduce_us") == "246"
+
+
+def test_a_run_that_crashed_leads_to_its_log(page: Any, site: str) -> None:
+    page.goto(f"{site}/runs")
+    page.wait_for_selector("#list tr")
+    assert page.locator("#list tr").count() == 6
+    page.click("#list tr:has-text('crash') a")
+    page.wait_for_selector("#report .verdict.fails")
+    assert "the server ended with code 3" in page.inner_text("#report")
+    page.click("#report a[href^='/why']")
+    page.wait_for_selector("#report .verdict")
+    assert page.input_value("#log-path").endswith("server.log")
+
+
+def test_a_campaign_shows_effects_and_what_is_ruled_out(page: Any, site: str) -> None:
+    page.goto(f"{site}/campaigns")
+    page.wait_for_selector("#report svg")
+    said = page.inner_text("#report")
+    for part in ("Effect on request_throughput", "slow", "Confounded", "Ruled out", "refused", "crashed"):
+        assert part in said
+
+
+PAGES = ["why", "plan", "spec", "runs", "campaigns"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", PAGES)
+def test_axe_finds_nothing_serious(browser: Any, site: str, name: str, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    # axe is put into the page by a script of its own, which the page's policy would refuse
+    context = browser.new_context(color_scheme=scheme, bypass_csp=True)
+    page = context.new_page()
+    opened(page, site, name)
     found = axe.Axe().run(page).response["violations"]
     context.close()
     assert [
@@ -151,15 +220,10 @@ def test_axe_finds_nothing_serious(browser: Any, site: str, name: str, scheme: s
     ] == []
 
 
-@pytest.mark.parametrize("name", ["why", "plan"])
+@pytest.mark.parametrize("name", PAGES)
 def test_a_phone_shows_the_page_without_scrolling_sideways(browser: Any, site: str, name: str) -> None:
     context = browser.new_context(viewport={"width": 390, "height": 800})
     page = context.new_page()
-    if name == "plan":
-        planned(page, site)
-    else:
-        page.goto(f"{site}/why")
-        page.set_input_files("#log", str(FOUNDING / "fewer-channels.log"))
-        page.wait_for_selector("#lines li.root")
+    opened(page, site, name)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     context.close()

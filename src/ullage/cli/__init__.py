@@ -43,6 +43,10 @@ def fault(error: Exception) -> str:
 def run(words: list[str]) -> int:
     """Run a command line; the exit code. The first page of help and a plain ``plan`` answer without click,
     whose import takes longer than they do."""
+    if not words and "_ULLAGE_COMPLETE" in os.environ:
+        from ullage.cli import completion
+
+        return completion.answer()
     if words in (["--help"], ["-h"]):
         from ullage.cli.help import page
 

@@ -1,45 +1,79 @@
-"""The first page of help: one text, shown with and without click (whose import takes longer than the page)."""
+"""The first page of help, and the foot of every command's page: examples, exit codes, where more is.
+
+The first page is one text, shown with and without click (whose import takes longer than the page).
+"""
 
 from __future__ import annotations
 
-COMMANDS = {
-    "plan": "will this launch start, where does every GiB go, which change gives more",
-    "why": "what failed first and why, and which change mends it",
-    "diff": "two runs side by side: settings, environment, both ledgers",
-    "sweep": "a whole space of settings planned at once: what starts, what gives most",
-    "check": "this machine: GPUs, links, driver, software, known bad combinations",
-    "run": "launch with foresight: preflight, progress, early stop, diagnosis, record",
-    "runs": "the runs that were kept: list, show, remove",
-    "ui": "the same answers in the browser, on this machine",
+from collections.abc import Mapping
+
+#: when one asks -> command -> (usage, what it answers); lines of 80 columns
+GROUPS: dict[str, dict[str, tuple[str, str]]] = {
+    "Before a launch": {
+        "plan": ("plan -- COMMAND", "will it start, where does each GiB go, what gives more"),
+        "sweep": ("sweep -- COMMAND", "thousands of settings planned: what starts, what is best"),
+        "spec": ("spec -- COMMAND", "does speculative decoding pay here, what would make it"),
+        "comm": ("comm plan|bench", "what the all-reduces of a forward cost, on each backend"),
+        "check": ("check", "this machine: GPUs, links, software, bad combinations"),
+    },
+    "During a launch": {
+        "run": ("run -- COMMAND", "launch with foresight: preflight, progress, diagnosis"),
+        "campaign": ("campaign run FILE", "a baseline and approaches, measured: what really helps"),
+    },
+    "After a launch": {
+        "why": ("why LOG...", "what failed first and why, and which change mends it"),
+        "diff": ("diff A B", "two runs side by side, and which difference decides"),
+        "runs": ("runs", "the runs that were kept: list, show, remove"),
+    },
+    "Faces": {
+        "ui": ("ui", "the same answers in the browser, on this machine"),
+        "mcp": ("mcp", "the same answers as tools for a coding agent"),
+        "completion": ("completion SHELL", "the completion script of bash, zsh or fish"),
+    },
 }
-_USAGE = {
-    "plan": "plan -- COMMAND",
-    "why": "why LOG...",
-    "diff": "diff A B",
-    "sweep": "sweep -- COMMAND",
-    "check": "check",
-    "run": "run -- COMMAND",
-    "runs": "runs",
-    "ui": "ui",
-}
+#: command -> what it answers
+COMMANDS = {name: text for rows in GROUPS.values() for name, (_, text) in rows.items()}
+#: what exit code 2 means, everywhere
+USAGE = "wrong usage or unreadable input (one line on stderr)"
 
 
 def page() -> str:
     """Usage, commands, options and exit codes of ``ullage`` itself."""
-    rows = "\n".join(f"  {_USAGE[name]:<16}  {text}" for name, text in COMMANDS.items())
+    rows = "\n\n".join(
+        f"{when}:\n" + "\n".join(f"  {usage:<17}  {text}" for usage, text in commands.values())
+        for when, commands in GROUPS.items()
+    )
     return f"""\
 Usage: ullage [OPTIONS] COMMAND [ARGS]...
 
   Why an LLM server crashed, where every GiB went, and which change mends it:
-  SGLang and vLLM. `ullage COMMAND --help` tells more.
+  SGLang and vLLM. COMMAND is a launch command as you would run it.
+
+{rows}
 
 Options:
   --version   Show the version and exit.
   -h, --help  Show this message and exit.
 
-Commands:
-{rows}
+Examples:
+  ullage plan --gpu "8x H100" -- vllm serve Qwen/Qwen3-32B --max-model-len 32k
+  ullage why crashed.log --baseline worked.log
 
-Exit codes: 0 healthy or will start; 1 a failure was found or it will not start;
-2 wrong usage or unreadable input (one line on stderr); 3 cannot tell (what is
-missing is named)."""
+Exit codes:
+  0  healthy, or it will start
+  1  a failure was found, or it will not start
+  2  {USAGE}
+  3  cannot tell; what is missing is named
+
+More: ullage COMMAND --help"""
+
+
+def foot(examples: str, codes: Mapping[int | str, str], more: str) -> str:
+    """What stands below the options of a command, for click: examples, exit codes (2 means the same
+    everywhere), and the page of docs/ that tells more."""
+    known: dict[int | str, str] = {**codes, 2: USAGE}
+    order = sorted(known, key=lambda code: (isinstance(code, str), code))
+    width = max(len(str(code)) for code in order)
+    lines = "\n".join(f"  {code!s:<{width}}  {known[code]}" for code in order)
+    shown = "\n".join(f"  {line}" for line in examples.strip("\n").splitlines())
+    return f"\b\nExamples:\n{shown}\n\n\b\nExit codes:\n{lines}\n\n\b\nMore: docs/{more}"

@@ -9,13 +9,17 @@ import gc
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from msgspec import Struct
 
 from ullage.core.deployment import Verdict
 from ullage.core.errors import InputError
+
+if TYPE_CHECKING:
+    from ullage.core.timing import Benchmark
 
 CODES: dict[Verdict, int] = {"starts": 0, "fails": 1, "unsure": 3}
 #: a launch command or a fragment that holds one; more is some other file
@@ -41,6 +45,7 @@ class Options(Struct, frozen=True):
     html: str | None = None
     markdown: bool = False
     unmasked: bool = False
+    measured: tuple[str, ...] = ()
 
 
 def options_of(words: list[str]) -> Options | None:
@@ -96,6 +101,7 @@ def plan(options: Options) -> int:
     found = planning.plan(planning.Asked(
         text_of(options.launch, options.file), options.gpu, options.engine_version, options.model_dir,
         readings(options.reading), options.context, read, not options.no_hub,
+        measured=_measured(options.measured),
     ))  # fmt: skip
     if options.html is not None or options.markdown:
         from ullage.cli.output import Output, show
@@ -111,6 +117,15 @@ def plan(options: Options) -> int:
         plan_text.plan(found)
     sys.stdout.flush()
     return CODES[found.verdict]
+
+
+def _measured(given: tuple[str, ...]) -> Sequence[Benchmark]:
+    """--measured as benchmarks; read by the module of ``ullage spec`` only where there are any."""
+    if not given:
+        return ()
+    from ullage.diagnose.spoken import benchmarks
+
+    return benchmarks(given)
 
 
 def leave(code: int) -> NoReturn:

@@ -8,17 +8,24 @@ from contextlib import ExitStack, contextmanager
 
 import click
 
+from ullage.cli.help import foot
 from ullage.core.errors import InputError
 
-EXAMPLES = """\b
-Examples:
-  ullage sweep --gpu "8x H100" --over tp=1,2,4,8 --over mem-fraction-static=0.6:0.95:0.01 \\
-      --pareto kv_tokens,-num_gpus -- python -m sglang.launch_server --model-path Qwen/Qwen3-32B
-  ullage sweep --gpu H100 --over max-model-len=8k:128k:8k --over max-num-seqs=1:512:x2 \\
-      --where 'verdict == "starts" and requests >= 8' "vllm serve Qwen/Qwen3-8B"
-  ullage sweep --over gpu="8x H100,8x H200" --over mem-fraction-static=0.5:0.95:0.0001 --random 1000000 \\
-      --parquet all.parquet -- python -m sglang.launch_server --model-path Qwen/Qwen3-32B
-Exit codes: 0 some configuration will start; 1 none will; 2 wrong usage; 3 none surely."""
+EXAMPLES = foot(
+    """\
+ullage sweep --gpu "8x H100" --over tp=1,2,4,8 \\
+    --over mem-fraction-static=0.6:0.95:0.01 --pareto kv_tokens,-num_gpus \\
+    -- python -m sglang.launch_server --model-path Qwen/Qwen3-32B
+ullage sweep --gpu H100 --over max-model-len=8k:128k:8k \\
+    --over max-num-seqs=1:512:x2 \\
+    --where 'verdict == "starts" and requests >= 8' \\
+    "vllm serve Qwen/Qwen3-8B"
+ullage sweep --over gpu="8x H100,8x H200" --random 1000000 \\
+    --over mem-fraction-static=0.5:0.95:0.0001 --parquet all.parquet \\
+    -- python -m sglang.launch_server --model-path Qwen/Qwen3-32B""",
+    {0: "some configuration will start", 1: "none will", 3: "none surely"},
+    "sweep.md",
+)
 
 
 @click.command("sweep", epilog=EXAMPLES, context_settings={"allow_interspersed_args": False})

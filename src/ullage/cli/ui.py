@@ -9,13 +9,17 @@ import sys
 
 import click
 
+from ullage.cli.help import foot
 from ullage.core.errors import InputError
 
-EXAMPLES = """\b
-Examples:
-  ullage ui
-  ullage ui --root /var/log/llm --port 9000
-  ullage ui --listen 10.0.0.5      (prints an address with a token)"""
+EXAMPLES = foot(
+    """\
+ullage ui
+ullage ui --root /var/log/llm --port 9000
+ullage ui --listen 10.0.0.5      prints an address with a token""",
+    {0: "ended with Ctrl-C"},
+    "ui.md",
+)
 _EXTRA = "needs two more packages; hint: pip install 'ullage[ui]'"
 
 

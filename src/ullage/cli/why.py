@@ -6,15 +6,21 @@ import sys
 
 import click
 
+from ullage.cli.help import foot
+from ullage.cli.kept import logs_of
 from ullage.cli.options import ask_options, exit_code, progress_bar, readings
 from ullage.cli.output import Output, output_options, show
 from ullage.diagnose.why import Asked, why
 
-EXAMPLES = """\b
-Examples:
-  ullage why server.log
-  ullage why crashed.log --baseline worked.log
-  kubectl logs pod/llm-0 --previous | ullage why - --gpu "8x H100" --json"""
+EXAMPLES = foot(
+    """\
+ullage why server.log
+ullage why crashed.log --baseline worked.log
+ullage why node0.log node1.log --markdown > issue.md
+kubectl logs pod/llm-0 --previous | ullage why - --gpu "8x H100" --json""",
+    {0: "healthy: no failure was found", 1: "a failure was found", 3: "cannot tell; what is missing is named"},
+    "why.md",
+)
 
 
 @click.command("why", epilog=EXAMPLES)
@@ -42,8 +48,11 @@ def command(
     """Say what failed first in the LOGs of one run, why, and what mends it.
 
     LOG is a file ("-" is stdin), plain, gzip or zstd; several files of one run (one per node or rank) are read
-    together. Docker, Kubernetes and JSON-lines wrappers are taken off.
+    together. Docker, Kubernetes and JSON-lines wrappers are taken off. The name of a run that "ullage run" kept
+    (or "last") stands for its log.
     """
+    logs, command = logs_of(logs, command)
+    baseline, _ = logs_of(baseline)
     asked = Asked(command, gpu, engine_version, model_dir, readings(reading), run)
     with progress_bar([*logs, *baseline]) as progress:
         found = why(logs, baseline=baseline, asked=asked, stdin=sys.stdin.buffer, progress=progress)

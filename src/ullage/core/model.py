@@ -33,8 +33,9 @@ class Layer(Struct, frozen=True):
     ``full`` and ``sliding`` use kv_heads, head_dim, v_head_dim; ``mla`` uses kv_lora_rank + rope_dim and, for
     sparse attention (DSA), index_dim, with one index key for ``index_pool`` tokens; ``linear`` uses state (so
     does a ``full`` layer that runs a recurrent mixer beside its attention); ``none`` (an MLP or MoE layer of a
-    hybrid) and ``shared`` (reads another layer's cache) keep nothing. ``compressed`` (DeepSeek-V4) keeps one
-    latent of head_dim for the last ``window`` tokens and one for every ``compress_ratio`` tokens (0: none).
+    hybrid) keeps nothing, nor does ``shared``, which reads another layer's cache; its sizes are those that a
+    cache of its own would have. ``compressed`` (DeepSeek-V4) keeps one latent of head_dim for the last
+    ``window`` tokens and one for every ``compress_ratio`` tokens (0: none).
     """
 
     kind: LayerKind

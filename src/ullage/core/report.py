@@ -10,6 +10,7 @@ from ullage.core.launch import Arg, Value
 from ullage.core.machine import Machine
 from ullage.core.model import Model
 from ullage.core.run import Outcome, Phase
+from ullage.core.timing import Speed
 
 
 class Difference(Struct, frozen=True):
@@ -91,7 +92,8 @@ class Plan(Struct, frozen=True):
     """The answer of ``plan``.
 
     ``concurrency`` is how many requests of a length (in tokens) the pool holds at once; ``why`` is the verdict
-    in a sentence; ``missing`` names what a surer answer would need.
+    in a sentence; ``missing`` names what a surer answer would need. ``speed``: decode speed where model and GPU
+    are known and the launch does not surely fail.
     """
 
     engine: str
@@ -113,3 +115,4 @@ class Plan(Struct, frozen=True):
     fixes: tuple[Change, ...] = ()
     cautions: tuple[Caution, ...] = ()
     missing: tuple[str, ...] = ()
+    speed: Speed | None = None

@@ -17,7 +17,7 @@ from ullage.core.machine import Machine
 from ullage.core.report import Comparison, Diagnosis
 from ullage.core.run import Outcome, Phase, Run
 from ullage.core.units import Measured
-from ullage.diagnose import compare, rank
+from ullage.diagnose import compare, nccl, rank
 from ullage.diagnose.fixes import ready
 from ullage.diagnose.read import Log, Progress, pick, read
 from ullage.diagnose.timeline import timeline
@@ -159,6 +159,8 @@ def examine(engine: Engine, run: Run, hints: Hints, readings: Mapping[str, float
     """Everything that the engine's rules say of one run."""
     deployment = _with_readings(engine.deployment(run, hints), readings)
     budget = engine.budget(deployment)
+    shown = nccl.seen(run, deployment.launch.env)
+    budget = replace(budget, ledgers=nccl.parted(budget.ledgers, shown))
     verdict = rank.judge(run)
     interval = engine.interval(run, deployment)
     case = Case(
@@ -166,7 +168,8 @@ def examine(engine: Engine, run: Run, hints: Hints, readings: Mapping[str, float
     )
     return Examined(
         engine, case, verdict, engine.infer(run, deployment), engine.observed(run),
-        tuple(engine.contradictions(run, deployment)), tuple(engine.disagreements(run, hints)),
+        tuple(engine.contradictions(run, deployment)),
+        (*engine.disagreements(run, hints), *(nccl.sentences(shown) if shown else ())),
     )  # fmt: skip
 
 

@@ -59,6 +59,10 @@ class Reader(Protocol):
     """Reads a log line by line; never raises on any text."""
 
     def feed(self, line: Line) -> None: ...
+    def so_far(self) -> Run:
+        """The run that is being read, as far as it has come; feeding goes on."""
+        ...
+
     def finish(self) -> list[Run]:
         """The runs that the log holds, oldest first. Runs without events: not this engine's log."""
         ...

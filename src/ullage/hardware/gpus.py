@@ -13,7 +13,9 @@ from ullage.core.tables import load
 from ullage.core.units import GIB, MIB, Band
 
 _COUNT = re.compile(r"^\s*(\d{1,4})\s*(?:[x×*]\s*|\s(?!\s*[gm]i?b\b))(?=\S)", re.IGNORECASE)
-_COUNT_AFTER = re.compile(r"(?:\s*:\s*|\s+[x×*]\s*|\s*[×*]\s*)(\d{1,4})\s*$", re.IGNORECASE)
+_COUNT_AFTER = re.compile(
+    r"(?:\s*:\s*|\s+[x×*]\s*|\s*[×*]\s*|(?<=\d)x(?=\d{1,2}\s*$))(\d{1,4})\s*$", re.IGNORECASE
+)
 _SIZE = re.compile(r"(?:custom\s*:\s*)?(\d{1,4}(?:\.\d{1,4})?)\s*(?:g|gb|gib)?", re.IGNORECASE)
 _MEMORY = re.compile(r"(?<![\w.])(\d{1,3})\s*gi?b?(?![a-z0-9])", re.IGNORECASE)
 #: memory named anywhere: "24 GB card with 23.53 GiB"
@@ -72,7 +74,9 @@ def find(text: str) -> Machine | None:
     count, name = _counted(text)
     rows = _match(_ASIDE.sub(" ", name)) or _match(name)
     if rows:
-        return Machine(gpu=_common(rows), count=count, nvlink=rows[0].nvlink if len(rows) == 1 else None)
+        return Machine(
+            gpu=_sized(_common(rows), name), count=count, nvlink=rows[0].nvlink if len(rows) == 1 else None
+        )
     size = _SIZE.fullmatch(name)
     if size is None:
         gpu = _by_memory(name)
@@ -83,6 +87,26 @@ def find(text: str) -> Machine | None:
     return Machine(gpu=Gpu(f"{size[1]} GiB", total_bytes=total, vendor="", source="given"), count=count)
 
 
+def _sized(gpu: Gpu, text: str) -> Gpu:
+    """The GPU with the memory that ``text`` states where that is another than the product's (a card with
+    doubled
+    memory, a Jetson of some size)."""
+    stated = [float(number) for number, said in _STATED.findall(_ASIDE.sub(" ", text)) if not said]
+    total = gpu.total_bytes
+    if (
+        not stated
+        or len(text.split()) > 6
+        or (total and any(abs(size * GIB / total - 1) < 0.2 for size in stated))
+    ):
+        return gpu
+    size = max(stated) * GIB
+    if size < 2 * GIB:
+        return gpu
+    return replace(
+        gpu, total_bytes=round(size), cuda_bytes=Band(0.985 * size, 0.94 * size, size), free_bytes=None
+    )
+
+
 def _by_memory(text: str) -> Gpu | None:
     """A GPU that no row names, by the memory in its description: the most exact figure counts, and one that is
     said to be free is free memory. None where the words are near to a product's, so that a slip of the pen is
@@ -91,7 +115,7 @@ def _by_memory(text: str) -> Gpu | None:
         (len(number.partition(".")[2]), float(number), bool(said)) for number, said in _STATED.findall(text)
     ]
     sizes = [size for size in stated if not size[2]] or stated
-    if not sizes or max(sizes)[1] < 0.5 or suggest(text):
+    if not sizes or max(sizes)[1] < 0.5 or _slip(text):
         return None
     decimals, size, _ = max(sizes)
     total = round(size * GIB)
@@ -104,6 +128,14 @@ def _by_memory(text: str) -> Gpu | None:
         free = Band(told, told - 0.02 * GIB, told + 0.02 * GIB)
     return Gpu(" ".join(text.split())[:80], total_bytes=total, vendor="", source="given",
                cuda_bytes=whole, free_bytes=free)  # fmt: skip
+
+
+def _slip(text: str) -> bool:
+    """True if the words beside the memory are nearly a product's name, and so most likely meant for it."""
+    from difflib import get_close_matches
+
+    wanted = _words(_STATED.sub(" ", _counted(text)[1]))
+    return bool(wanted and get_close_matches(wanted, list(_spellings()), n=1, cutoff=0.8))
 
 
 def suggest(text: str) -> list[str]:
@@ -120,6 +152,11 @@ def suggest(text: str) -> list[str]:
 def names() -> list[str]:
     """Every GPU of the catalogue."""
     return [row.name for row in _rows()]
+
+
+def aliases() -> list[str]:
+    """Every GPU of the catalogue as people write it; some have several."""
+    return [alias for row in _rows() for alias in row.aliases]
 
 
 def _rows() -> tuple[Row, ...]:
@@ -145,18 +182,25 @@ def _counted(text: str) -> tuple[int | None, str]:
 
 def _words(text: str) -> str:
     """Lower-case words without maker's names and signs: "NVIDIA H100-80GB" -> "h100 80gb"."""
-    words = re.sub(r"[^a-z0-9.+]+", " ", text.lower())
-    words = re.sub(r"\b(?:nvidia|amd|intel|geforce|tesla|instinct|graphics|card|cards|gpu|gpus)\b", " ", words)
-    return " ".join(re.sub(r"(\d+) (gi?b)\b", r"\1\2", words).split())
+    return _lines(text.replace("\n", " "))[0]
+
+
+def _lines(text: str) -> list[str]:
+    """``_words`` of each line, all lines in one go."""
+    words = re.sub(r"[^a-z0-9.+\n]+", " ", text.lower())
+    words = re.sub(r"\b(?:nvidia|amd|intel|geforce|tesla|instinct|graphics|cards?|gpus?)\b", " ", words)
+    return [" ".join(line.split()) for line in re.sub(r"(\d+) (gi?b)\b", r"\1\2", words).split("\n")]
 
 
 @cache
 def _spellings() -> dict[str, list[Row]]:
     """Every spelling in plain words, and the rows that it stands for."""
+    named = [(alias, row) for row in _rows() for alias in (row.name, *row.aliases)]
     found: dict[str, list[Row]] = {}
-    for row in _rows():
-        for spelling in {_words(alias) for alias in (row.name, *row.aliases)} - {""}:
-            found.setdefault(spelling, []).append(row)
+    for spelling, (_, row) in zip(_lines("\n".join(alias for alias, _ in named)), named, strict=True):
+        rows = found.setdefault(spelling, []) if spelling else []
+        if row not in rows[-1:]:
+            rows.append(row)
     return found
 
 

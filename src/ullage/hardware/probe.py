@@ -35,7 +35,7 @@ MOST_BYTES = 4 << 20
 _HOST = re.compile(
     r"(?:[A-Za-z0-9_][\w.-]{0,64}@)?(?:[A-Za-z0-9_][\w.-]{0,252}|\[?[0-9A-Fa-f:]{2,45}\]?)", re.ASCII
 )
-_SECTION = "ullage-section:"
+SECTION = "ullage-section:"
 _CSV = "--format=csv,noheader,nounits"
 _APPS = ("nvidia-smi", f"--query-compute-apps={','.join(smi.APP_FIELDS)}", _CSV)
 _HOST_FILES = ("cat", "/proc/version", "/proc/meminfo")
@@ -67,9 +67,13 @@ def run(words: Sequence[str], seconds: float) -> str | None:
         return None
     try:
         child = subprocess.Popen(
-            [program, *words[1:]], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=True, bufsize=0,
-        )  # fmt: skip
+            [program, *words[1:]],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            bufsize=0,
+        )
     except OSError:
         return None
     assert child.stdout is not None
@@ -141,34 +145,26 @@ def probe_ssh(host: str, run: Run = run, environment: Mapping[str, str] | None =
     Of ``environment`` only what selects devices matters; this process's own does not hold there. None where it
     has no nvidia-smi. Raises InputError for a name that is none, and with ssh's own words where it fails.
     """
-    if not _HOST.fullmatch(host):
-        raise InputError(f"is no host name: {host[:60]!r}", where="ssh", hint="ssh:HOST or ssh:USER@HOST")
-    words = ("ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={SSH_CONNECT_S}", "--", host, _script())
-    text = run(words, SSH_CONNECT_S + SECONDS)
-    if text is None or _SECTION not in text:
-        said = " ".join((text or "").splitlines()[-1:])[:200]
-        raise InputError(
-            f"cannot be asked: {said or 'no answer'}", where=f"ssh {host}", hint=f"try: ssh {host} true"
-        )
+    text = ssh(host, _script(), SECONDS, run)
     return _machine(_sections(text), None, environment or {}, f"probed over ssh at {host}")
 
 
 def _script() -> str:
     """The commands for the other machine's shell: a constant, nothing of the user's is in it."""
     query = " || ".join(" ".join(_query(fields)) for fields in (smi.FIELDS, smi.OLD_FIELDS))
-    parts = {"host": " ".join(_HOST_FILES), "gpus": query, "apps": " ".join(_APPS),
-             "report": " ".join(_REPORT), "topology": " ".join(_TOPOLOGY)}  # fmt: skip
-    asked = "".join(f"echo {_SECTION}{name}; {{ {words}; }} 2>/dev/null; " for name, words in parts.items())
+    parts = {
+        "host": " ".join(_HOST_FILES),
+        "gpus": query,
+        "apps": " ".join(_APPS),
+        "report": " ".join(_REPORT),
+        "topology": " ".join(_TOPOLOGY),
+    }
+    asked = "".join(f"echo {SECTION}{name}; {{ {words}; }} 2>/dev/null; " for name, words in parts.items())
     return f"PATH=$PATH:/usr/lib/wsl/lib; {asked}"
 
 
 def _sections(text: str) -> Printed:
-    found: dict[str, str] = {}
-    for part in text.split(_SECTION)[1:]:
-        name, _, body = part.partition("\n")
-        if name.strip() in Printed.__struct_fields__:
-            found.setdefault(name.strip(), body)
-    return Printed(**found)
+    return Printed(**{name: body for name, body in parts(text).items() if name in Printed.__struct_fields__})
 
 
 def machine_from(printed: Printed, environment: Mapping[str, str], source: str) -> Machine | None:
@@ -186,6 +182,29 @@ def _machine(
     if machine is None:
         return None
     return replace(machine, wsl="microsoft" in printed.host[:400].lower())
+
+
+def ssh(host: str, script: str, seconds: float, run: Run) -> str:
+    """What ``script`` prints over there. Raises InputError for a name that is none, and where ssh fails."""
+    if not _HOST.fullmatch(host):
+        raise InputError(f"is no host name: {host[:60]!r}", where="ssh", hint="HOST or USER@HOST")
+    words = ("ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={SSH_CONNECT_S}", "--", host, script)
+    text = run(words, SSH_CONNECT_S + seconds)
+    if text is None or SECTION not in text:
+        said = " ".join((text or "").splitlines()[-1:])[:200]
+        raise InputError(
+            f"cannot be asked: {said or 'no answer'}", where=f"ssh {host}", hint=f"try: ssh {host} true"
+        )
+    return text
+
+
+def parts(text: str) -> dict[str, str]:
+    """The sections of a script's output by name."""
+    found: dict[str, str] = {}
+    for part in text.split(SECTION)[1:]:
+        name, _, body = part.partition("\n")
+        found.setdefault(name.strip(), body)
+    return found
 
 
 def _described(printed: Printed) -> Described:

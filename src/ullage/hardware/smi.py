@@ -46,7 +46,7 @@ def query(text: str, where: str = "nvidia-smi") -> Described:
     """
     rows = [cells for line in text.splitlines()[:4096] if (cells := _cells(line))]
     if not rows:
-        said = _plain(next((line for line in text.splitlines() if line.strip()), ""))
+        said = plain(next((line for line in text.splitlines() if line.strip()), ""))
         if not said or "no devices were found" in said.lower():
             return Described()
         raise InputError(f"says {said!r} and no GPU", where=where)
@@ -55,7 +55,7 @@ def query(text: str, where: str = "nvidia-smi") -> Described:
 
 
 def _cells(line: str) -> dict[str, str] | None:
-    cells = [_plain(cell) for cell in line.split(",")]
+    cells = [plain(cell) for cell in line.split(",")]
     names = next((names for names in (FIELDS, OLD_FIELDS) if len(names) == len(cells)), None)
     if names is None or not _NUMBER.fullmatch(cells[0]) or not cells[2]:
         return None
@@ -78,7 +78,7 @@ def with_processes(devices: tuple[Device, ...], text: str) -> tuple[Device, ...]
     """The devices with the processes that ``--query-compute-apps`` tells (APP_FIELDS); else ignored."""
     found: dict[str, list[Process]] = {}
     for line in text.splitlines()[:MOST_PROCESSES]:
-        cells = [_plain(cell) for cell in line.split(",", len(APP_FIELDS) - 1)]
+        cells = [plain(cell) for cell in line.split(",", len(APP_FIELDS) - 1)]
         if len(cells) == len(APP_FIELDS) and _NUMBER.fullmatch(cells[1]):
             found.setdefault(cells[0], []).append(Process(int(cells[1]), cells[3], _mib(cells[2])))
     return tuple(replace(device, processes=tuple(found.get(device.uuid, ()))) for device in devices)
@@ -104,10 +104,15 @@ def report(text: str, where: str = "nvidia-smi -q") -> Described:
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    """("GPU 00000000:06:00.0/FB Memory Usage/Total", "97887 MiB") for each line, by its indent."""
+    """As ``numbered``, without the lines."""
+    return ((path, value) for _, path, value in numbered(text))
+
+
+def numbered(text: str) -> Iterator[tuple[int, str, str]]:
+    """(4, "GPU 00000000:06:00.0/FB Memory Usage/Total", "97887 MiB") for each line (from 1), by its indent."""
     stack: list[tuple[int, str]] = []
-    for line in text.splitlines()[:200_000]:
-        name, colon, value = _plain(line.rstrip(), strip=False).partition(" :")
+    for at, line in enumerate(text.splitlines()[:200_000], 1):
+        name, colon, value = plain(line.rstrip(), strip=False).partition(" :")
         key, indent = name.strip(), len(name) - len(name.lstrip())
         if not key or key.startswith("=") or indent > 64:
             continue
@@ -115,7 +120,7 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
             stack.pop()
         stack.append((indent, key))
         if colon or key.startswith("GPU "):
-            yield "/".join(part for _, part in stack), value.strip()
+            yield at, "/".join(part for _, part in stack), value.strip()
 
 
 def _reported(number: int, pairs: list[tuple[str, str]]) -> Device:
@@ -165,9 +170,41 @@ def rocm(text: str, where: str = "rocm-smi") -> Described:
             name = next(
                 (card[k] for k in ("Card Series", "Card series", "Card Model") if card.get(k)), "AMD GPU"
             )
-            devices.append(Device(int(number), _plain(str(name)), "", total, None, used, free))
+            devices.append(Device(int(number), plain(str(name)), "", total, None, used, free))
     driver = cards.get("system", {}).get("Driver version")
-    return Described(tuple(devices), _plain(str(driver)) if driver else None)
+    return Described(tuple(devices), plain(str(driver)) if driver else None)
+
+
+_DRIVER = re.compile(r"Driver Version:\s*([\d.]{3,20})\s+CUDA (?:UMD )?Version:\s*([\d.]{1,8})")
+_CARD = re.compile(
+    r"^\|\s+(\d{1,3})\s{1,4}(\S.{0,60}?)\s+(?:(On|Off|N/A)\s+)?\|\s*([0-9A-Fa-f]{8}:[0-9A-Fa-f:.]{7,10})\s"
+)
+_USED = re.compile(r"\|\s*(\d{1,7})MiB\s*/\s*(\d{1,7})MiB\s*\|")
+_HOLDS = re.compile(r"^\|\s+(\d{1,3})\s+\S+\s+\S+\s+(\d{1,9})\s+\S{1,3}\s+(\S.{0,80}?)\s+(\d{1,7}MiB|N/A)\s*\|")
+
+
+def boxed(text: str) -> Described:
+    """The devices of the box that ``nvidia-smi`` prints without arguments; none of something else.
+
+    A name that the box cuts ends with "...": it is kept so. Never raises.
+    """
+    found = _DRIVER.search(text)
+    devices: list[Device] = []
+    held: dict[int, list[Process]] = {}
+    for line in text.splitlines()[:4096]:
+        if card := _CARD.match(line):
+            on = {"On": True, "Off": False}.get(card[3] or "")
+            devices.append(Device(int(card[1]), plain(card[2]), persistence=on, bus_id=card[4]))
+        elif devices and devices[-1].total_bytes is None and (used := _USED.search(line)):
+            now, total = int(used[1]) * MIB, int(used[2]) * MIB
+            devices[-1] = replace(devices[-1], total_bytes=total, used_bytes=now, free_bytes=total - now)
+        elif holds := _HOLDS.match(line):
+            held.setdefault(int(holds[1]), []).append(Process(int(holds[2]), plain(holds[3]), _mib(holds[4])))
+    named = tuple(
+        replace(device, processes=tuple(held.get(device.index, ())[:MOST_PROCESSES]))
+        for device in devices[:MOST_DEVICES]
+    )
+    return Described(named, found[1] if found else None, found[2] if found else None)
 
 
 def capability_of(text: str) -> tuple[int, int] | None:
@@ -176,7 +213,7 @@ def capability_of(text: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def _plain(text: str, *, strip: bool = True) -> str:
+def plain(text: str, *, strip: bool = True) -> str:
     """Printable ASCII of bounded length: names go to screens and reports."""
     text = _WORDS.sub(" ", text[:400])[:200]
     return text.strip() if strip else text

@@ -150,6 +150,10 @@ class _FileReader:
                         joiner.feed(piece, place)
                         yield from joiner.ready()
 
+    def hurry(self) -> Iterator[Line]:
+        """The lines that need not wait; see Joiner."""
+        yield from self._joiner.hurry()
+
     def close(self) -> Iterator[Line]:
         for piece, parts in self._partial.values():
             self._joiner.feed(piece._replace(text="".join(parts)), Place(self._file, self._number))

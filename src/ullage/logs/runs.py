@@ -147,6 +147,10 @@ class RunBuilder:
         self.runs.append(self._run())
         self._reset()
 
+    def so_far(self) -> Run:
+        """The run that is being read, as far as it has come; feeding goes on."""
+        return self._run()
+
     def _run(self) -> Run:
         kept = sorted(chain(self.events, self.served_first, self.served), key=itemgetter(0))
         events = tuple(event for _, event in kept)

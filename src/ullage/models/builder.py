@@ -86,17 +86,15 @@ class Place:
         if layers == ():
             return
         whole = f"{self.prefix}.{name}" if self.prefix else name
-        unquantised = None if plain else storage.plain_layers(whole, layers or ())
-        if unquantised is None:
-            self._put(f"{name}.weight", storage.dtype, (out, into), layers)
-        elif storage.gguf:
+        if storage.gguf and not plain:
             self._mixed(name, (out, into))
         else:
-            rest = None if layers is None else tuple(n for n in layers if n not in set(unquantised))
-            for piece, dtype, shape in storage.pieces(out, into):
-                self._put(f"{name}.{piece}", dtype, shape, rest)
-            if unquantised:
-                self._put(f"{name}.weight", storage.dtype, (out, into), unquantised)
+            for form, at in [(None, None)] if plain else storage.forms(whole, layers or ()):
+                where = layers if at is None else at
+                for piece, dtype, shape in (
+                    form(out, into) if form else [("weight", storage.dtype, (out, into))]
+                ):
+                    self._put(f"{name}.{piece}", dtype, shape, where)
         if bias:
             self._put(f"{name}.bias", storage.dtype, (out,), layers)
 

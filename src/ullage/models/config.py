@@ -41,7 +41,7 @@ def from_config(
     text = text_fields(top)
     kind = text.text("model_type") or top.text("model_type")
     text.defaults = class_defaults(kind, top.text("model_type"))
-    num_layers = text.integer(*_LAYERS, most=MOST_LAYERS) or len(text.text("hybrid_override_pattern") or "")
+    num_layers = text.integer(*_LAYERS, most=MOST_LAYERS) or _listed_layers(text)
     if not num_layers and not text.has("hidden_size", "n_embd", "d_model", "architectures"):
         raise InputError(
             "no num_hidden_layers and no hidden_size: not a language model's config.json", where=source
@@ -73,6 +73,12 @@ def from_config(
         kv_quantization=words.kv,
         vision=_vision(top),
     )
+
+
+def _listed_layers(text: Fields) -> int:
+    """Layers of a config that lists them and gives no number (Nemotron-H)."""
+    listed = text.texts("layers_block_type") if isinstance(text.get("layers_block_type")[1], list) else None
+    return min(len(text.text("hybrid_override_pattern") or listed or ""), MOST_LAYERS)
 
 
 def class_defaults(kind: str | None, wrapper: str | None) -> Mapping[str, object]:

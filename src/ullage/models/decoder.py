@@ -18,10 +18,10 @@ _QKV_BIAS = {
 _QK_NORM = {
     "qwen3", "qwen3_moe", "qwen3_vl", "qwen3_vl_moe", "qwen3_vl_text", "qwen3_vl_moe_text", "gemma3",
     "gemma3_text",
-    "qwen3_omni_moe_text", "hunyuan_v1_moe", "hunyuan_v1_dense",
+    "qwen3_omni_moe_text", "hunyuan_v1_moe", "hunyuan_v1_dense", "hy_v3",
 }  # fmt: skip
 _SANDWICH = {"gemma2", "gemma3", "gemma3_text", "gemma4", "gemma4_text"}
-_UNGATED = {"opt", "phi", "nemotron", "starcoder2", "gpt_neox", "falcon"}
+_UNGATED = {"opt", "phi", "nemotron", "starcoder2", "gpt_neox", "falcon", "apertus"}
 
 
 class Sizes:
@@ -40,7 +40,9 @@ class Sizes:
         self.vocabulary = t.size("vocab_size", "padded_vocab_size")
         self.experts = t.size("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts")
         self.expert_inner = t.size("moe_intermediate_size", "expert_ffn_hidden_size") or self.inner
-        self.shared = t.size("n_shared_experts", "num_shared_experts")
+        self.shared = t.size(
+            "n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert"
+        )
 
     @property
     def all(self) -> range:
@@ -64,7 +66,7 @@ def sparse_layers(t: Fields, count: int, experts: int) -> tuple[int, ...]:
     if isinstance(listed, list):
         flags = t.integers("moe_layer_freq") or []
         return tuple(n for n in range(count) if n < len(flags) and flags[n])
-    first = t.size("first_k_dense_replace")
+    first = t.size("first_k_dense_replace", "moe_layer_start_index")
     every = t.integer("moe_layer_freq", "decoder_sparse_step", "interleave_moe_layer_step") or 1
     late = t.has("decoder_sparse_step", "interleave_moe_layer_step")  # (n + 1) % step == 0, else n % step == 0
     dense = set(t.integers("mlp_only_layers") or [])
@@ -231,7 +233,7 @@ def _mlp_experts(m: Place, s: Sizes) -> None:
 def routed(m: Place, s: Sizes, *, stacked: bool) -> None:
     """The routed experts: one by one, or stacked where the type does so and nothing is quantised."""
     e, h, f = s.experts, s.hidden, s.expert_inner
-    if not stacked or s.source.storage.form is not None:
+    if not stacked or not s.source.storage.plain:
         m.each_expert("experts", e).mlp(h, f)
         return
     first = s.kind.startswith("qwen3_5")  # rows first: (experts, 2f, h); Qwen3-VL keeps (experts, h, 2f)

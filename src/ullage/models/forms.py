@@ -26,7 +26,7 @@ def form_of(q: Fields, dtype: str, scales: str, facts: Mapping[str, object]) -> 
     if method in ("compressed-tensors", "compressed"):
         return method, _compressed(q, dtype, scales, facts)
     if method.startswith("modelopt") or algo:
-        return "modelopt", _modelopt(algo or (q.text("quantization") or "").upper())
+        return "modelopt", modelopt(algo or (q.text("quantization") or "").upper())
     if method in ("fp8", "fbgemm-fp8"):
         block = q.integers("weight_block_size") or []
         if len(block) == 2:
@@ -35,6 +35,8 @@ def form_of(q: Fields, dtype: str, scales: str, facts: Mapping[str, object]) -> 
         return method, _fp8_channel(scales or "F32") if method != "fp8" else _fp8_tensor(dtype, static)
     if method.startswith(("awq", "gptq", "auto-round")):
         return method, _packed_columns(q, method)
+    if method in ("exl2", "exl3"):
+        return method, _trellis(q.number("bits") or 4.0)
     if method == "bitsandbytes":
         return method, _nf4 if q.flag("load_in_4bit") or q.flag("_load_in_4bit") else _int8_rows
     return method, None  # mxfp4 (gpt-oss): the experts alone, by the family; others: as if plain
@@ -68,11 +70,19 @@ def _fp8_channel(scales: str, dtype: str = "F8_E4M3") -> Form:
     return form
 
 
-def _modelopt(algo: str) -> Form | None:
+def modelopt(algo: str) -> Form | None:
+    """The form of one of ModelOpt's algorithms; None for one that is mixed or not known."""
     if algo in ("NVFP4", "W4A16_NVFP4", "NVFP4_AWQ"):
         return _nvfp4
     if algo in ("FP8", "FP8_PER_TENSOR"):
         return _modelopt_fp8
+    if algo == "MXFP4":
+        return _mxfp4_compressed
+    if algo == "MXFP8":
+        return lambda out, into: [
+            ("weight", "F8_E4M3", (out, into)),
+            ("weight_scale", "U8", (out, ceil_div(into, 32))),
+        ]
     if algo in ("FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO"):
         return _fp8_channel("F32") if "CHANNEL" in algo else _fp8_block(128, 128, "F32")
     return None
@@ -180,6 +190,14 @@ def _packed_columns(q: Fields, method: str) -> Form:
         ]  # fmt: skip
 
     return awq if method.startswith("awq") else gptq
+
+
+def _trellis(bits: float) -> Form:
+    """exllamav3: ``bits`` for each weight (they may be broken), a sign vector for each side."""
+    return lambda out, into: [
+        ("trellis", "I16", (ceil_div(int(out * into * bits), 16),)), ("suh", "F16", (into,)), ("svh", "F16",
+        (out,)),
+    ]  # fmt: skip
 
 
 def _nf4(out: int, into: int) -> list[Piece]:

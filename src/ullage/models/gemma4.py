@@ -57,9 +57,26 @@ def gemma4_decoder(b: Builder) -> None:
     wide, few = t.size("global_head_dim") or s.head_dim, t.size("num_global_key_value_heads") or s.kv_heads
     values = not t.flag("attention_k_eq_v")
     _gemma4_attention(b.at(f"{prefix}layers.{{}}", sorted(full)), s, wide, few, values)
-    place.under("mlp").mlp(s.hidden, s.inner)
+    shared = min(t.size("num_kv_shared_layers"), s.layers) if t.flag("use_double_wide_mlp") else 0
+    b.at(f"{prefix}layers.{{}}", range(s.layers - shared)).under("mlp").mlp(s.hidden, s.inner)
+    b.at(f"{prefix}layers.{{}}", range(s.layers - shared, s.layers)).under("mlp").mlp(s.hidden, 2 * s.inner)
+    _per_layer(b, prefix, s)
     if t.flag("enable_moe_block") or (t.flag("enable_moe_block") is None and s.experts):
         _gemma4_experts(place, s)
+
+
+def _per_layer(b: Builder, prefix: str, s: Sizes) -> None:
+    """E2B and E4B: an embedding of every token for every layer, larger than the rest."""
+    width = s.text.size("hidden_size_per_layer_input")
+    if not width:
+        return
+    top, place = b.at(prefix.rstrip(".")), b.at(f"{prefix}layers.{{}}", s.all)
+    rows = s.text.size("vocab_size_per_layer_input") or s.vocabulary
+    top.tensor("embed_tokens_per_layer.weight", (rows, s.layers * width))
+    top.linear("per_layer_model_projection", s.layers * width, s.hidden, plain=True)
+    place.linear("per_layer_input_gate", width, s.hidden)
+    place.linear("per_layer_projection", s.hidden, width)
+    place.norm("post_per_layer_input_norm", s.hidden)
 
 
 def _gemma4_attention(place: Place, s: Sizes, dim: int, kv_heads: int, values: bool) -> None:
@@ -75,7 +92,7 @@ def _gemma4_attention(place: Place, s: Sizes, dim: int, kv_heads: int, values: b
 
 def _gemma4_experts(place: Place, s: Sizes) -> None:
     e, h, f = s.experts, s.hidden, s.expert_inner
-    if s.source.storage.form is None:
+    if s.source.storage.plain:
         place.tensor("experts.gate_up_proj", (e, 2 * f, h), stacked=True)
         place.tensor("experts.down_proj", (e, h, f), stacked=True)
     else:

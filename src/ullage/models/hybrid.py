@@ -15,16 +15,21 @@ def gated_delta(b: Builder, prefix: str = "model.", head: str = "lm_head") -> No
     s = Sizes(b.source)
     ends(b, prefix, head, s)
     at = f"{prefix}layers.{{}}"
-    step = s.text.size("full_attention_interval") or 4
-    kinds = s.text.texts("layer_types") or []
-    full = [n for n in s.all if (kinds[n] == "full_attention" if n < len(kinds) else (n + 1) % step == 0)]
+    linear = linear_layers(s)
+    full = [n for n in s.all if n not in set(linear)]
     place = b.at(at, s.all)
     for name in ("input_layernorm", "post_attention_layernorm"):
         place.norm(name, s.hidden)
-    _delta_net(b.at(at, [n for n in s.all if n not in set(full)]).under("linear_attn"), s)
+    delta_net(b.at(at, linear).under("linear_attn"), s)
     attention(b.at(at, full), s)
     _mlp(place, s)
     _gated_delta_mtp(b, s)
+
+
+def linear_layers(s: Sizes) -> list[int]:
+    """The layers with a recurrent state: those that a list names so, else all but every fourth."""
+    step, kinds = s.text.size("full_attention_interval") or 4, s.text.texts("layer_types") or []
+    return [n for n in s.all if (kinds[n] == "linear_attention" if n < len(kinds) else (n + 1) % step != 0)]
 
 
 def qwen3_5(b: Builder) -> None:
@@ -42,9 +47,9 @@ def _mlp(place: Place, s: Sizes) -> None:
         place.under("mlp").mlp(s.hidden, s.inner)
 
 
-def _delta_net(place: Place, s: Sizes) -> None:
+def delta_net(place: Place, s: Sizes) -> None:
     """Qwen3.5 keeps four projections where Qwen3-Next has two, and some norms in fp32."""
-    t, h, split = s.text, s.hidden, s.kind.startswith("qwen3_5")
+    t, h, split = s.text, s.hidden, s.kind.startswith(("qwen3_5", "qwen4"))
     keys, values = t.size("linear_num_key_heads"), t.size("linear_num_value_heads")
     dk, dv = t.size("linear_key_head_dim"), t.size("linear_value_head_dim")
     conv, wide = 2 * keys * dk + values * dv, "F32" if split else None
@@ -117,7 +122,9 @@ def nemotron_h(b: Builder) -> None:
     top.norm("norm_f", s.hidden)
     if not s.source.tied:
         output(b.at(""), "lm_head", s)
-    letters = (t.text("hybrid_override_pattern") or "")[:MOST_LAYERS]
+    named = {"mamba": "M", "attention": "*", "moe": "E", "mlp": "-"}
+    listed = "".join(named.get(kind, "?") for kind in t.texts("layers_block_type") or [])
+    letters = (t.text("hybrid_override_pattern") or listed)[:MOST_LAYERS]
     of = {letter: [n for n, found in enumerate(letters) if found == letter] for letter in "M*-E"}
     at = "backbone.layers.{}"
     b.at(at, range(len(letters))).norm("norm", s.hidden)
@@ -166,11 +173,11 @@ def granite_hybrid(b: Builder) -> None:
     place.under("shared_mlp").linear("output_linear", s.hidden, shared)
 
 
-def kimi_linear(b: Builder) -> None:
+def kimi_linear(b: Builder, prefix: str = "model.", head: str = "lm_head") -> None:
     """Kimi-Linear: delta attention (KDA) in most layers, MLA in those that the config lists (from 1)."""
     s, t = Sizes(b.source), b.source.text
-    ends(b, "model.", "lm_head", s)
-    at, inner = "model.layers.{}", t.inner("linear_attn_config")
+    ends(b, prefix, head, s)
+    at, inner = f"{prefix}layers.{{}}", t.inner("linear_attn_config")
     full = {n - 1 for n in (inner.integers("full_attn_layers") or [] if inner else [])}
     place = b.at(at, s.all)
     for name in ("input_layernorm", "post_attention_layernorm"):
@@ -179,18 +186,35 @@ def kimi_linear(b: Builder) -> None:
     if inner is not None:
         heads, dim = inner.size("num_heads"), inner.size("head_dim")
         kernel = inner.size("short_conv_kernel_size") or 4
-        _kda(b.at(at, [n for n in s.all if n not in full]).under("self_attn"), s.hidden, heads, dim, kernel)
+        kda(b.at(at, [n for n in s.all if n not in full]).under("self_attn"), s.hidden, heads, dim, kernel)
     sparse = set(sparse_layers(t, s.layers, s.experts))
     b.at(at, [n for n in s.all if n not in sparse]).under("mlp").mlp(s.hidden, s.inner)
     m = b.at(at, sorted(sparse)).under("block_sparse_moe")
     m.tensor("gate.weight", (s.experts, s.hidden))
     m.tensor("gate.e_score_correction_bias", (s.experts,), "F32")
-    m.each_expert("experts", s.experts).mlp(s.hidden, s.expert_inner, ("w1", "w3", "w2"))
+    kimi_experts(m, s)
     if s.shared:
         m.under("shared_experts").mlp(s.hidden, s.expert_inner * s.shared)
 
 
-def _kda(a: Place, hidden: int, heads: int, dim: int, kernel: int) -> None:
+def kimi_experts(m: Place, s: Sizes) -> None:
+    """Kimi-K3's experts work in a narrower space, between two projections that all share."""
+    narrow = s.text.size("routed_expert_hidden_size") or s.hidden
+    if narrow != s.hidden:
+        m.linear("routed_expert_down_proj", narrow, s.hidden)
+        m.linear("routed_expert_up_proj", s.hidden, narrow)
+    m.each_expert("experts", s.experts).mlp(narrow, s.expert_inner, ("w1", "w3", "w2"))
+
+
+def kimi_k3(b: Builder) -> None:
+    """Kimi-K3: the same under a vision tower."""
+    from ullage.models.towers import kimi_vision
+
+    kimi_linear(b, "language_model.model.", "language_model.lm_head")
+    kimi_vision(b)
+
+
+def kda(a: Place, hidden: int, heads: int, dim: int, kernel: int) -> None:
     width = heads * dim
     for name in ("q", "k", "v"):
         a.linear(f"{name}_proj", width, hidden)

@@ -36,7 +36,7 @@ def layer(b: Builder, prefix: str, s: Sizes, numbers: Sequence[int]) -> None:
     if s.text.size("index_n_heads") and s.text.size("index_head_dim"):
         kinds = s.text.texts("indexer_types") or []
         own = [n for n in numbers if not (n < len(kinds) and kinds[n] == "shared")]
-        _indexer(b.at(prefix, own).under("self_attn.indexer"), s)
+        indexer(b.at(prefix, own).under("self_attn.indexer"), s)
 
 
 def attention(a: Place, s: Sizes, *, into: int | None = None) -> None:
@@ -56,7 +56,7 @@ def attention(a: Place, s: Sizes, *, into: int | None = None) -> None:
     a.linear("o_proj", s.hidden, s.heads * value)
 
 
-def _indexer(place: Place, s: Sizes) -> None:
+def indexer(place: Place, s: Sizes) -> None:
     """The index of sparse attention (DSA): always whole on each rank."""
     heads, dim = s.text.size("index_n_heads"), s.text.size("index_head_dim")
     place.norm("k_norm", dim, bias=True, dtype=s.source.fact("norms"))

@@ -41,7 +41,7 @@ def layers(fields: Fields, num_layers: int) -> tuple[Layer, ...]:
     if len(known) != len(made):
         return ()
     shared = min(fields.size("num_kv_shared_layers"), num_layers)  # Gemma-3n, Gemma-4: the last ones
-    known[num_layers - shared :] = [Layer("shared")] * shared
+    known[num_layers - shared :] = [replace(layer, kind="shared") for layer in known[num_layers - shared :]]
     return tuple(known) * (2 if fields.text("model_type") in _TWICE else 1)
 
 

@@ -51,7 +51,7 @@ def llama4_decoder(b: Builder) -> None:
     e, h, f = s.experts, s.hidden, s.inner
     m = b.at(f"{prefix}layers.{{}}", sparse).under("feed_forward")
     m.tensor("router.weight", (e, h))
-    if b.source.storage.form is None:
+    if b.source.storage.plain:
         m.tensor("experts.gate_up_proj", (e, h, 2 * f), stacked=True)
         m.tensor("experts.down_proj", (e, f, h), stacked=True)
     else:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from ullage.core.errors import InputError
 from ullage.core.model import Checkpoint, Model, TensorGroup
+from ullage.models.catalogue import exact as exact
 from ullage.models.catalogue import find as find_in_catalogue
 from ullage.models.config import from_config as from_config
 
@@ -47,6 +48,21 @@ def is_checkpoint(path: str) -> bool:
         return (Path(path) / "config.json").is_file()
     except (OSError, ValueError):
         return False
+
+
+def is_gguf(path: str) -> bool:
+    """True if ``path`` is a file of that ending."""
+    try:
+        return path.endswith(".gguf") and Path(path).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def from_gguf(path: str | Path) -> Model:
+    """The model in a GGUF file. Raises InputError where its header is not what it should be."""
+    from ullage.models.gguf import from_gguf as read
+
+    return read(path)
 
 
 def from_directory(path: str | Path) -> Model:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from ullage.models.fields import Fields
-from ullage.models.forms import Form, Piece, ceil_div, form_of
+from ullage.models.forms import Form, ceil_div, form_of, modelopt
 from ullage.models.ignore import Ignore, ignore_list
 
 #: bytes of one element, as safetensors spells the types
@@ -40,7 +40,9 @@ def dtype_of(text: str | None) -> str:
 
 
 class Storage(Struct, frozen=True):
-    """The forms of one checkpoint. ``form`` is None where every linear layer is plain (``dtype``).
+    """The forms of one checkpoint. ``form`` is None where every linear layer is plain (``dtype``); ``mixed``
+    are
+    the forms of the layers that its patterns name, before it.
 
     ``gguf`` names the mix ("Q4_K_M").
     """
@@ -50,15 +52,29 @@ class Storage(Struct, frozen=True):
     ignored: Ignore | None = None
     method: str = ""
     gguf: str = ""
+    mixed: tuple[tuple[Ignore, Form], ...] = ()
 
-    def pieces(self, out: int, into: int) -> list[Piece]:
-        return self.form(out, into) if self.form else [("weight", self.dtype, (out, into))]
+    @property
+    def plain(self) -> bool:
+        """True if no linear layer is quantised."""
+        return self.form is None and not self.mixed
 
-    def plain_layers(self, name: str, layers: Sequence[int]) -> tuple[int, ...] | None:
-        """Those of ``layers`` in which the linear layer ``name`` ({}: the number) stays plain; None: in all."""
-        if self.form is None or self.ignored is None:
-            return None if self.form is None else ()
-        return self.ignored.among(name, layers)
+    def forms(self, name: str, layers: Sequence[int]) -> list[tuple[Form | None, tuple[int, ...] | None]]:
+        """(form, layers) for the linear layer ``name`` ({}: the number); form None: plain, layers None: all of
+        them."""
+        bare = self.ignored.among(name, layers) if self.ignored is not None and not self.plain else ()
+        if bare is None:
+            return [(None, None)]
+        rest = tuple(n for n in layers if n not in set(bare))
+        found: list[tuple[Form | None, tuple[int, ...] | None]] = [(None, bare)] if bare else []
+        for named, form in self.mixed:
+            at = named.among(name, rest)
+            if at is None:
+                return [*found, (form, rest if found else None)]
+            if at:
+                found.append((form, at))
+                rest = tuple(n for n in rest if n not in set(at))
+        return [*found, (self.form, rest if found else None)]
 
 
 # --- the forms ----------------------------------------------------------------------------------------------
@@ -73,15 +89,45 @@ def storage(top: Fields, text: Fields, side: Fields | None, facts: Mapping[str, 
     inner = next((q for f in (top, text) if (q := f.inner("quantization_config", "compression_config"))), None)
     if inner is None:
         inner = side.inner("quantization") if side else None
+    said = facts.get("forms")
+    beside = said if isinstance(said, Mapping) else {}
     if inner is None:
-        return Storage(dtype)
+        return Storage(dtype, mixed=_mixed(None, beside, dtype, "", facts))
     scales = facts.get("scales")
-    method, form = form_of(inner, dtype, scales if isinstance(scales, str) else "", facts)
+    words = scales if isinstance(scales, str) else ""
+    method, form = form_of(inner, dtype, words, facts)
     names = inner.texts(
         "ignore", "modules_to_not_convert", "ignored_layers", "exclude_modules", "llm_int8_skip_modules"
     )
-    ignored = ignore_list(("lm_head", *(names or [])))
-    return Storage(dtype, form, ignored, method)
+    mixed = _mixed(inner, beside, dtype, words, facts)
+    if mixed and method == "fp8":  # DeepSeek-V4 in NVFP4: the list speaks of the experts' scheme
+        names = None
+    return Storage(dtype, form, ignore_list(("lm_head", *(names or []))), method, mixed=mixed)
+
+
+def _mixed(
+    inner: Fields | None, beside: Mapping[str, object], dtype: str, scales: str, facts: Mapping[str, object]
+) -> tuple[tuple[Ignore, Form], ...]:
+    """The forms of some layers alone: ModelOpt's ``quantized_layers``, and what the name of a variant says."""
+    found: list[tuple[Ignore, Form]] = []
+    for where, words in beside.items():
+        form = (
+            form_of(Fields(words, "variants.toml"), dtype, scales, facts)[1]
+            if isinstance(words, Mapping)
+            else None
+        )
+        if form is not None:
+            found.append((ignore_list((where,)), form))
+    listed = inner.inner("quantized_layers") if inner is not None else None
+    by_algo: dict[str, list[str]] = {}
+    for name in list(listed.values)[:65536] if listed is not None else ():
+        layer = listed.inner(name) if listed is not None else None
+        by_algo.setdefault(((layer.text("quant_algo") if layer else None) or "").upper(), []).append(name)
+    for algo, layers in by_algo.items():
+        form = modelopt(algo)
+        if form is not None:
+            found.append((ignore_list(tuple(layers)), form))
+    return tuple(found)
 
 
 def _gguf(mix: str) -> Form:

@@ -22,7 +22,10 @@ Family = Callable[[Builder], None]
 FAMILIES: dict[str, str] = {
     **dict.fromkeys(
         ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "mixtral", "qwen2_moe",
-         "qwen3_moe", "glm4_moe", "minimax_m2", "gpt_oss", "granite", "phi", "smollm3", "internlm2"),
+         "qwen3_moe", "glm4_moe", "minimax_m2", "seed_oss", "cohere", "cohere2", "ernie4_5", "ernie4_5_moe",
+         "phimoe", "dots1", "hy_v3", "hunyuan_v1_dense", "hunyuan_v1_moe", "olmo2", "olmo3", "exaone4",
+         "apertus",
+         "granitemoe", "ministral3", "solar_open", "gpt_oss", "granite", "phi", "smollm3", "internlm2"),
         "decoder.causal",
     ),
     **dict.fromkeys(
@@ -38,15 +41,22 @@ FAMILIES: dict[str, str] = {
     "qwen3_next": "hybrid.gated_delta", "nemotron_h": "hybrid.nemotron_h",
     "granitemoehybrid": "hybrid.granite_hybrid", "kimi_linear": "hybrid.kimi_linear", "lfm2": "hybrid.lfm2",
     "deepseek_v4": "compressed.deepseek_v4",
+    **dict.fromkeys(("minimax_m3", "minimax_m3_vl"), "sparse.minimax_m3"),
+    **dict.fromkeys(("mimo_v2", "mimo_v2_flash"), "sparse.mimo_v2"),
+    **dict.fromkeys(("step3p5", "step3p7", "laguna"), "sparse.step"),
+    **dict.fromkeys(("inkling_mm_model", "inkling_text"), "sparse.inkling"),
+    "longcat_flash": "sparse.longcat_flash", "qwen4_exp": "hyper.qwen4_exp", "glm5_next": "hyper.glm5_next",
+    "kimi_k3": "hybrid.kimi_k3",
 }  # fmt: skip
 _DRAFTS = {
     "LlamaForCausalLMEagle3": "heads.eagle3", "Eagle3Speculator": "heads.eagle3",
     "Eagle3DeepseekV2ForCausalLM": "heads.eagle3", "Eagle3MlaForCausalLM": "heads.eagle3",
     "LlamaForCausalLMEagle": "heads.eagle", "Eagle3LlamaForCausalLM": "heads.eagle3",
 }  # fmt: skip
+_TOWERS = ("vision", "vision attention", "projector")
 #: types whose tensors the plain decoder gives not even roughly
 _UNLIKE = {
-    "kimi_k3", "minimax_m3", "gemma3n", "mimo_v2_flash", "jamba", "glm5_next", "falcon_h1",
+    "gemma3n", "jamba", "falcon_h1",
 }  # fmt: skip
 
 
@@ -74,6 +84,10 @@ def groups(
     beside = Fields(side, f"{source}: hf_quant_config.json") if side is not None else None
     builder = Builder(Source(top, text, known, kind, storage(top, text, beside, known)))
     family(builder)
+    if not any(group.part in _TOWERS for group in builder.found) and top.inner("vision_config"):
+        from ullage.models.towers import plain_tower
+
+        plain_tower(builder, "vision_tower", "multi_modal_projector")
     return tuple(group for group in builder.found if _elements(group.shape))
 
 

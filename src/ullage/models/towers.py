@@ -110,6 +110,10 @@ def qwen2_vl(b: Builder) -> None:
 def kimi_k25(b: Builder) -> None:
     """Kimi-K2.5: MoonViT in 3D, a patch merger as projector."""
     latent(b, "language_model.model.", "language_model.lm_head")
+    kimi_vision(b)
+
+
+def kimi_vision(b: Builder) -> None:
     v = vision_of(b)
     if v is None:
         return
@@ -240,3 +244,29 @@ def mistral3(b: Builder) -> None:
     p.linear("patch_merger.merging_layer", h, h * (top.size("spatial_merge_size") or 2) ** 2, plain=True)
     p.linear("linear_1", out, h, bias=bias, plain=True)
     p.linear("linear_2", out, out, bias=bias, plain=True)
+
+
+def plain_tower(b: Builder, tower: str, projector: str, *, gated: bool = False) -> None:
+    """A transformer of patches as most towers are, for those that nothing above knows: attention, an MLP of
+    two or
+    (``gated``) three matrices, a projector of two. Near the truth in size, not in names."""
+    v = vision_of(b)
+    if v is None:
+        return
+    h = v.size("hidden_size", "embed_dim", "vt_hidden_size")
+    f = v.size("intermediate_size", "mlp_dim", "vt_intermediate_size") or 4 * h
+    block = b.at(
+        f"{tower}.layers.{{}}", depth(v, "num_hidden_layers", "depth", "num_layers", "vt_num_hidden_layers")
+    )
+    for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+        block.linear(f"self_attn.{name}", h, h, bias=True, plain=True)
+    if gated:
+        block.under("mlp").mlp(h, f, GATED, plain=True)
+    else:
+        plain_mlp(block.under("mlp"), h, f, ("fc1", "fc2"), bias=True)
+    patch = v.size("patch_size") or 14
+    b.at(tower).tensor("patch_embed.weight", (h, 3 * patch * patch))
+    merged = h * max(1, v.size("spatial_merge_size") or 1) ** 2
+    hidden = Sizes(b.source).hidden
+    b.at(projector).tensor("linear_1.weight", (hidden, merged))
+    b.at(projector).tensor("linear_2.weight", (hidden, hidden))

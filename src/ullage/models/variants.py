@@ -1,92 +1,149 @@
-"""Quantised variants by their names: what "-FP8", "-AWQ" or "-Q4_K_M.gguf" most likely is in the files.
+"""Quantised variants by their names: what "-FP8", "w4a16-moe-only" or "-Q4_K_M.gguf" most likely is in the
+files.
 
-A guess from how the hub names such checkpoints; a budget that rests on it gets a wider band.
+A guess from how the hub names such checkpoints (variants.toml); a budget that rests on it gets the row's band.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 
-_NVFP4 = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
+from msgspec import Struct
+
+from ullage.core.tables import load
+
 _GGUF = re.compile(
-    r"(?:^|[-_.])((?:I?Q[1-8]_(?:K(?:_(?:XL|[SML]))?|[01]|NL|XS|XXS|[SM]))|MXFP4)(?=$|[-_.])", re.IGNORECASE
+    r"(?:^|[-_. ])((?:I?Q[1-8]_(?:K(?:_(?:XL|[SML]))?|[01]|NL|XS|XXS|[SM]))|MXFP4)(?=$|[-_. ])", re.IGNORECASE
 )
+#: an exact width that a name gives: "4.0bpw", "3.5bpw"
+_BPW = re.compile(r"(\d(?:\.\d+)?)[-_ ]?bpw", re.IGNORECASE)
+_BITS = re.compile(r"(?<![\d.])([248])[-_ ]bits?\b")
+_EXPERTS, _MLP = "re:.*\\.experts\\..*", "re:.*\\.mlp\\..*"
+_KEPT = {
+    "attention": ("re:.*self_attn.*", "re:.*\\.attn\\..*", "re:.*mixer\\.[qkvo]_proj"),
+    "linear": ("re:.*linear_attn.*", "re:.*mixer\\.in_proj", "re:.*mixer\\.out_proj"),
+    "shared": ("re:.*shared_expert.*",),
+}
+#: what every such checkpoint leaves in 16 bit: the head, routers, towers, and Qwen3.5's small delta-net
+#: projections
+_ALWAYS = (
+    "lm_head", "re:.*mlp\\.gate$", "re:.*in_proj_[ab]$", "re:.*visual.*", "re:.*vision.*", "re:.*projector.*",
+    "re:.*patch_merge.*",
+)  # fmt: skip
+#: Llama 4's own FP8 files quantise the routed experts alone
+_LLAMA4 = ("re:.*self_attn.*", "re:.*shared_expert.*", "re:.*feed_forward\\.(gate|up|down)_proj.*")
+
+
+class Variant(Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of variants.toml; the file's head says what each key means."""
+
+    words: str
+    source: str
+    band: tuple[float, float] = (0.03, 0.06)
+    needs: str | None = None
+    quantization: dict[str, object] = {}
+    experts: dict[str, object] | None = None
+    mlp: dict[str, object] | None = None
+    kept: tuple[str, ...] = ()
+
+
+class _Table(Struct, frozen=True, forbid_unknown_fields=True):
+    variant: tuple[Variant, ...]
+
+
+class Guess(Struct, frozen=True):
+    """How a variant's files are most likely stored. ``config`` is its quantization_config, {} for a plain one;
+    ``forms`` are those of some layers alone (models/stored); ``band`` the shares that it may lie below or
+    above."""
+
+    config: dict[str, object]
+    forms: dict[str, dict[str, object]]
+    band: tuple[float, float]
+    source: str
+
+
+def guess(name: str, config: Mapping[str, object]) -> Guess | None:
+    """The storage of a checkpoint of this name with the shapes of ``config``; None where the name says
+    nothing."""
+    text = _BITS.sub(r"\1bit", name.lower())
+    row = next((row for row in _rows() if _fits(row, text, config)), None)
+    if row is None:
+        return None
+    quantization = dict(row.quantization)
+    found = _BPW.search(text)
+    if found and "bits" in quantization:
+        quantization["bits"] = float(found[1])
+    if quantization:
+        quantization["ignore"] = _ignored(row, config)
+    forms = {_EXPERTS: row.experts, _MLP: row.mlp}
+    return Guess(quantization, {where: form for where, form in forms.items() if form}, row.band, row.source)
 
 
 def quantization_of(name: str, config: Mapping[str, object]) -> dict[str, object] | None:
-    """The quantization_config that a checkpoint of this name has beside the shapes of ``config``; {} for a
-    plain one, None where the name says nothing.
+    """The quantization_config that ``guess`` gives; {} for a plain one, None where the name says nothing.
 
     >>> quantization_of("Qwen3-8B-AWQ", {})["bits"]
     4
     """
-    text = name.lower()
-    found = _by_word(text)
-    if found and "fp8" in text and config.get("model_type") == "llama4":
-        return {**_compressed("float", 8, "channel", "float-quantized", None), "ignore": _LLAMA4_KEPT}
-    if found is not None:
-        return (
-            {**found, "ignore": _kept(config, found["quant_method"])}
-            if found.get("quant_method") in _LISTED
-            else found
-        )
-    return {} if re.search(r"[-_.](?:bf16|fp16|hf)$", text) else None
-
-
-#: Llama 4's own FP8 files quantise the routed experts alone
-_LLAMA4_KEPT = [
-    "lm_head", "re:.*self_attn.*", "re:.*shared_expert.*", "re:.*feed_forward\\.(gate|up|down)_proj.*",
-    "re:vision_model.*", "re:multi_modal_projector.*",
-]  # fmt: skip
-_LISTED = ("compressed-tensors", "modelopt", "fp8")
-
-
-def _by_word(text: str) -> dict[str, object] | None:
-    if re.search(r"nvfp4|[-_.]fp4\b", text):
-        return dict(_NVFP4)
-    if re.search(r"fp8[-_.]?dynamic|w8a8[-_.]?fp8", text):
-        return _compressed("float", 8, "channel", "float-quantized", None)
-    if "fp8" in text:
-        return {"quant_method": "fp8", "weight_block_size": [128, 128]}
-    if re.search(r"gptq|auto-?round", text):
-        return {
-            "quant_method": "gptq",
-            "bits": 8 if re.search(r"int8|8-?bit|w8", text) else 4,
-            "group_size": 128,
-        }
-    if "awq" in text:
-        return {"quant_method": "awq", "bits": 8 if "8bit" in text else 4, "group_size": 128}
-    if re.search(r"w8a8|quantized\.w8a8|int8", text):
-        return _compressed("int", 8, "channel", "int-quantized", None)
-    if re.search(r"w4a16|int4|[-_.]4-?bit", text) and "bnb" not in text:
-        return _compressed("int", 4, "group", "pack-quantized", 128)
-    if "bnb" in text:
-        return {"quant_method": "bitsandbytes", "load_in_4bit": "8bit" not in text and "8-bit" not in text}
-    return None
-
-
-def _compressed(kind: str, bits: int, strategy: str, form: str, group: int | None) -> dict[str, object]:
-    weights: dict[str, object] = {"type": kind, "num_bits": bits, "strategy": strategy, "symmetric": True}
-    if group:
-        weights["group_size"] = group
-    return {
-        "quant_method": "compressed-tensors", "format": form,
-        "config_groups": {"group_0": {"weights": weights, "targets": ["Linear"]}},
-    }  # fmt: skip
-
-
-def _kept(config: Mapping[str, object], method: object) -> list[str]:
-    """What such checkpoints leave in 16 bit: the head, routers, and Qwen3.5's small delta-net projections."""
-    kept = ["lm_head", "re:.*mlp\\.gate$", "re:.*in_proj_[ab]$"]
-    text = config.get("text_config")
-    inner = text if isinstance(text, Mapping) else config
-    if method == "modelopt" and inner.get("kv_lora_rank"):
-        kept.append("re:.*self_attn.*")  # as nvidia's own NVFP4 files of GLM-5 and Kimi-K2.5
-    return kept
+    found = guess(name, config)
+    return found.config if found is not None else None
 
 
 def gguf_of(name: str) -> str | None:
     """The mix of a GGUF file by its name: "DeepSeek-R1-Distill-Qwen-32B-Q4_K_M.gguf" -> "Q4_K_M"."""
     found = _GGUF.search(name.removesuffix(".gguf"))
-    return found[1].upper() if found else None
+    if found is None:
+        return None
+    plain = found[1].upper() != "MXFP4" or "gguf" in name.lower()
+    return found[1].upper() if plain else None
+
+
+def _rows() -> tuple[Variant, ...]:
+    table: _Table = load("ullage.models", "variants.toml", _Table)
+    return table.variant
+
+
+@cache
+def _pattern(words: str) -> re.Pattern[str]:
+    return re.compile(words)
+
+
+def _fits(row: Variant, text: str, config: Mapping[str, object]) -> bool:
+    if _pattern(row.words).search(text) is None:
+        return False
+    return row.needs is None or row.needs in _kinds(config)
+
+
+def _kinds(config: Mapping[str, object]) -> set[str]:
+    inner = _text(config)
+    found = {str(config.get("model_type") or ""), str(inner.get("model_type") or "")}
+    if any(
+        inner.get(name) for name in ("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts")
+    ):
+        found.add("moe")
+    recurrent = (
+        "linear_attn_config",
+        "linear_num_value_heads",
+        "mamba_num_heads",
+        "mamba_n_heads",
+        "mamba_d_state",
+    )
+    if any(inner.get(name) for name in recurrent) or str(inner.get("model_type")).startswith(
+        ("qwen3_5", "qwen3_next")
+    ):
+        found.add("hybrid")
+    return found
+
+
+def _text(config: Mapping[str, object]) -> Mapping[str, object]:
+    text = config.get("text_config")
+    return text if isinstance(text, Mapping) else config
+
+
+def _ignored(row: Variant, config: Mapping[str, object]) -> list[str]:
+    kept = [pattern for part in row.kept for pattern in _KEPT[part]]
+    if config.get("model_type") == "llama4" and "fp8" in row.words:
+        kept += _LLAMA4
+    return [*_ALWAYS, *kept]

@@ -59,11 +59,19 @@ def _unknown(plan: Plan) -> Iterator[Caution]:
         yield Caution(
             "model-unknown", f"{name[:80]} is not in the catalogue: pass --model-dir with its config.json"
         )
-    elif plan.model.source.startswith("catalogue:") and "shape only" in plan.model.source:
+    elif plan.model.source.startswith("catalogue:") and _guessed(plan.model.source):
         yield Caution("model-guessed", f"{plan.model.id}: {plan.model.source.removeprefix('catalogue: ')}")
     if plan.machine is None or plan.machine.gpu is None:
         yield Caution("gpu-unknown", 'no GPU is named: pass --gpu "8x H100"')
+    elif plan.machine.gpu.source == "given" and any(map(str.isalpha, plan.machine.gpu.name.replace("GiB", ""))):
+        yield Caution(
+            "gpu-guessed", f"{plan.machine.gpu.name} is not in the table: planned by the memory it names"
+        )
     if plan.version is None:
         yield Caution(
             "release-unknown", "no release is named: the newest rules are used; pass --engine-version"
         )
+
+
+def _guessed(source: str) -> bool:
+    return "shape only" in source or "unverified" in source

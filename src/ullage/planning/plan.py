@@ -12,7 +12,7 @@ from ullage import engines
 from ullage.core.deployment import Budget, Deployment, Interval, Verdict
 from ullage.core.errors import CommandError, InputError
 from ullage.core.finding import Hazard
-from ullage.core.launch import Launch
+from ullage.core.launch import Arg, Launch
 from ullage.core.ledger import Entry, Ledger
 from ullage.core.machine import Machine
 from ullage.core.model import Model
@@ -20,6 +20,7 @@ from ullage.core.problem import Problem
 from ullage.core.report import Caution, Plan
 from ullage.core.run import Phase
 from ullage.core.secrets import masked
+from ullage.core.timing import Benchmark, Speed
 from ullage.core.units import GIB, gib_text, tokens_text
 from ullage.engines.base import Engine, Files, Refusal
 from ullage.hardware import gpus
@@ -40,7 +41,8 @@ FLAG = "flag-combination-unsupported"
 
 class Asked(Struct, frozen=True):
     """What a person asks: a launch command as pasted, and what stands beside it. ``hub`` allows to ask the hub
-    for a model that nothing on this machine knows; without ``fixes`` no changes are worked out."""
+    for a model that nothing on this machine knows; without ``fixes`` no changes are worked out. ``measured``
+    speeds of this launch mend the time ledger."""
 
     command: str
     gpu: str | None = None
@@ -51,6 +53,7 @@ class Asked(Struct, frozen=True):
     files: Files | None = None
     hub: bool = False
     fixes: bool = True
+    measured: Sequence[Benchmark] = ()
 
 
 class Judged(Struct, frozen=True):
@@ -71,6 +74,8 @@ def plan(asked: Asked) -> Plan:
     deployment = _deployment(launch, known.model, asked)
     problems = engine.problems(launch, asked.files)
     found = of_deployment(engine, deployment, asked.contexts, problems, helps=asked.fixes)
+    if asked.measured and found.speed is not None:
+        found = replace(found, speed=_speed(deployment, found.settings, found.budget, asked.measured))
     return replace(found, cautions=(Caution("hub", known.note), *found.cautions)) if known.note else found
 
 
@@ -143,10 +148,23 @@ def of_deployment(
         missing=judged.missing,
     )  # fmt: skip
     verdict = "fails" if stops else budget.verdict
+    if judged.verdict != "fails":
+        found = replace(found, speed=_speed(deployment, settings, budget))
     fixes = changes(engine, deployment, budget, interval, verdict) if helps else ()
     return replace(found, fixes=fixes, cautions=(
         *machines.cautions(found.machine), *cautions(found, problems, refusals, hazards, longest),
     ))  # fmt: skip
+
+
+def _speed(
+    deployment: Deployment, settings: Mapping[str, Arg], budget: Budget, measured: Sequence[Benchmark] = ()
+) -> Speed | None:
+    """The launch's decode speed; imported only where it can be told."""
+    if deployment.model is None or deployment.machine is None or deployment.machine.gpu is None:
+        return None
+    from ullage.planning.speed import speed_of
+
+    return speed_of(deployment, settings, budget.kv_tokens.value if budget.kv_tokens else None, measured)
 
 
 def whole_cards(budget: Budget, deployment: Deployment) -> Budget:

@@ -94,7 +94,7 @@ def _candidates(engine: Engine, deployment: Deployment, interval: Interval | Non
         return
     flag = next((name for name in _MODEL if name in deployment.launch.args), None)
     for ending in _VARIANTS if flag else ():
-        found = models.find(f"{model.id}{ending}")
+        found = models.exact(f"{model.id}{ending}")
         if flag and found is not None and found.checkpoint_bytes:
             yield Candidate({flag: found.id}, "the same model in fewer bytes; check its quality for your use")
             return

@@ -30,10 +30,19 @@ def plan_object(p: Plan) -> Json:
         "ledgers": [ledger(item) for item in p.budget.ledgers],
         "budget": budget(p.budget),
         "kv": kv(p),
+        "speed": _speed(p),
         "interval": interval(p.interval),
         "fixes": [fix(change) for change in p.fixes],
         "warnings": [{"id": caution.id, "text": caution.text} for caution in p.cautions],
     }  # fmt: skip
+
+
+def _speed(p: Plan) -> Json | None:
+    if p.speed is None:
+        return None
+    from ullage.render.spec_json import speed
+
+    return speed(p.speed)
 
 
 def model(found: Model | None, name: str | None) -> Json:

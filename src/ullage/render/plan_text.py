@@ -46,6 +46,7 @@ def lines(p: Plan) -> Iterator[Line]:
     yield from _section("SETTINGS", _settings(p))
     yield from _section("WHERE THE MEMORY GOES" + _ranks(p), _ledger(p))
     yield from _section("KV CACHE", _pool(p))
+    yield from _section("SPEED", _speed(p))
     yield from _section("WHAT STARTS", _interval(p.interval))
     yield from _section("WHAT HELPS" if p.verdict != "starts" else "WHAT GIVES MORE", _changes(p.fixes))
     yield from _section("NOTE", (t for c in p.cautions for t in _bullet(c.text)))
@@ -144,6 +145,14 @@ def _pool(p: Plan) -> Iterator[str]:
     )
     for length, times in sorted(p.concurrency.items()):
         yield f"  {tokens_text(length):>9} tokens a request: {times:,.1f} at once"
+
+
+def _speed(p: Plan) -> Iterator[Line]:
+    if p.speed is None:
+        return
+    from ullage.render.speed_text import speed_lines
+
+    yield from speed_lines(p.speed)
 
 
 def _interval(item: Interval | None) -> Iterator[Line]:

@@ -16,15 +16,27 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import BaseRoute, Route
 
 from ullage.core.errors import UllageError
+from ullage.lab.records import default_root
 from ullage.render.html.env import asset
 from ullage.web.files import Files
 from ullage.web.guard import Guard
-from ullage.web.work import PlanAsked, WhyAsked, Workers, lines_of, names_of, plan_of, why_of
+from ullage.web.lab import campaign_of, campaigns_in, runs_of
+from ullage.web.work import (
+    PlanAsked,
+    SpecAsked,
+    WhyAsked,
+    Workers,
+    lines_of,
+    names_of,
+    plan_of,
+    spec_of,
+    why_of,
+)
 
 T = TypeVar("T")
 #: a question of the page; logs come as bodies of their own
 MOST_QUESTION = 2 << 20
-PAGES = {"why": "Why", "plan": "Plan"}
+PAGES = {"why": "Why", "plan": "Plan", "spec": "Speculation", "runs": "Runs", "campaigns": "Campaigns"}
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
@@ -32,7 +44,7 @@ class Site:
     """What the routes share: the files that may be read and the processes that work."""
 
     def __init__(self, roots: Sequence[str]) -> None:
-        self.files = Files(roots)
+        self.files = Files([*roots, str(default_root() / "runs")])
         self.short = Workers(max(2, os.cpu_count() or 2))
         self.logs = Workers(2)
 
@@ -46,6 +58,9 @@ class Site:
             Route("/api/why", _answers(self.why), methods=["POST"]),
             Route("/api/lines", _answers(self.lines)),
             Route("/api/names", _answers(self.names)),
+            Route("/api/spec", _answers(self.spec), methods=["POST"]),
+            Route("/api/runs", _answers(self.runs)),
+            Route("/api/campaigns", _answers(self.campaigns)),
         ]
 
     async def page(self, request: Request) -> Response:
@@ -76,6 +91,18 @@ class Site:
 
     async def names(self, _request: Request) -> dict[str, Any]:
         return await self.short.ask(names_of)
+
+    async def spec(self, request: Request) -> dict[str, Any]:
+        return await self.short.ask(spec_of, await _read(request, SpecAsked))
+
+    async def runs(self, request: Request) -> dict[str, Any]:
+        return await self.short.ask(runs_of, request.query_params.get("name", ""))
+
+    async def campaigns(self, request: Request) -> dict[str, Any]:
+        given = request.query_params.get("file", "")
+        if given:
+            return await self.logs.ask(campaign_of, self.files.path(given))
+        return await self.logs.ask(campaigns_in, [str(root) for root in self.files.roots])
 
     @asynccontextmanager
     async def lifespan(self, _app: Starlette) -> AsyncIterator[None]:

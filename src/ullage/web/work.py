@@ -41,6 +41,21 @@ class WhyAsked(Struct, frozen=True, forbid_unknown_fields=True):
     version: str = ""
 
 
+class SpecAsked(Struct, frozen=True, forbid_unknown_fields=True):
+    """Speculation to judge; texts as the options of ``ullage spec``, empty where nothing was said."""
+
+    command: str
+    gpu: str = ""
+    version: str = ""
+    accept: str = ""
+    accept_length: str = ""
+    allreduce_us: str = ""
+    measured: str = ""
+    batch: str = ""
+    method: str = ""
+    depth: int = 0
+
+
 def plan_of(asked: PlanAsked) -> dict[str, Any]:
     """The plan as the page shows it. Errors that a person can mend come back as words."""
     from ullage.planning import plan as planning
@@ -90,6 +105,37 @@ def why_of(asked: WhyAsked, paths: Mapping[str, str], names: Mapping[str, str]) 
             {"log": back[e.file], "line": e.line, "role": e.role} for e in found.evidence if e.file in back
         ],
     }  # fmt: skip
+
+
+def spec_of(asked: SpecAsked) -> dict[str, Any]:
+    """Whether speculation pays, as the page shows it."""
+    from ullage.diagnose import spoken
+    from ullage.planning.drafting import Wish
+    from ullage.planning.plan import Asked
+    from ullage.planning.speculation import answer
+    from ullage.render import html, spec_text
+
+    try:
+        given = spoken.Given(asked.accept or None, asked.accept_length or None)
+        found = answer(
+            Asked(asked.command, asked.gpu or None, asked.version or None),
+            Wish(asked.method or None, None, asked.depth or None, None, None), given.acceptance,
+            spoken.batches(_several(asked.batch)), None, spoken.call_times(_several(asked.allreduce_us)),
+            spoken.benchmarks(_several(asked.measured)),
+        )  # fmt: skip
+    except UllageError as error:
+        return {"error": error.line}
+    flags = _options(
+        gpu=asked.gpu, engine_version=asked.version, accept=asked.accept, accept_length=asked.accept_length,
+        allreduce_us=asked.allreduce_us, measured=asked.measured, batch=asked.batch, method=asked.method,
+        depth=str(asked.depth or ""),
+    )  # fmt: skip
+    line = f"{shlex.join(['ullage', 'spec', *flags, '--'])} {asked.command.strip()}"
+    return {"says": spec_text.summary(found), "html": html.spec_fragment(found), "line": line}
+
+
+def _several(text: str) -> list[str]:
+    return [text] if text.strip() else []
 
 
 def lines_of(path: str, first: int, count: int) -> dict[str, Any]:

@@ -235,7 +235,7 @@ def test_kv_heads_are_repeated_where_there_are_more_ranks() -> None:
 
 def test_what_is_not_known_has_no_answer() -> None:
     assert weights(Deployment(Launch("sglang"))) is None
-    assert weights(deployment("MiniMaxAI/MiniMax-M3")) is None
+    assert weights(deployment("google/gemma-3n-E4B-it")) is None
     assert faults(Deployment(Launch("sglang"))) == ()
 
 

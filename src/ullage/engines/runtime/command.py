@@ -13,9 +13,11 @@ from ullage.core.errors import CommandError
 from ullage.core.versions import parse_release
 from ullage.engines.runtime.manifest import chosen as chosen_container
 from ullage.engines.runtime.manifest import containers, is_manifest
+from ullage.engines.runtime.prose import joined, without_prose
 
 MAX_COMMAND = 256 << 10
-_BLANK = re.compile(r"<[\w ./:-]+>")
+_CALL = re.compile(r"(?:LLM|LLMEngine|Engine|Args|Runtime)\(")
+_BLANK = re.compile(r"<[\w ./:(),+-]+>")
 _FLAG = re.compile(r"--?\w")
 _CONTINUED = re.compile(r"[\\^`][ \t]*\r?\n")
 _TAG = re.compile(r"(?<![\d.])0\.\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc|dev)\d+)*(?:\+[\w.]+)?")
@@ -60,13 +62,16 @@ def read(text: str, owns: Callable[[Sequence[str]], bool]) -> Command:
     if "\0" in text:
         raise CommandError("a launch command with NUL bytes", hint="paste it as text")
     text = text.translate(_TYPOGRAPHY)
+    call = _called(text, owns)
+    if call is not None:
+        return call
     broken: CommandError | None = None
     if is_manifest(text):
         try:
             return _opened(chosen_container(containers(text, split), owns), {}, owns)
         except CommandError as error:
             broken = error
-    commands = list(_commands(list(_words(text))))
+    commands = [words for command in _commands(list(_words(text))) for words in without_prose(command)]
     if broken is not None and not any(owns(words) for words in commands):
         raise broken
     if not commands:
@@ -83,6 +88,27 @@ def read(text: str, owns: Callable[[Sequence[str]], bool]) -> Command:
     return Command(found.words, found.env, found.image, {**pinned, **found.pinned})
 
 
+def _called(text: str, owns: Callable[[Sequence[str]], bool]) -> Command | None:
+    """The command behind a call in Python, by itself or in a script; None where there is none that ``owns``
+    knows, or where a command stands beside it."""
+    if _CALL.search(text) is None:
+        return None
+    from ullage.engines.runtime.python_call import words_of
+
+    try:
+        plain = [word for word in _words(text) if not isinstance(word, _Joint)]
+    except CommandError:
+        plain = []
+    if any(word in ("serve", "-m") for word in plain):
+        return None
+    quoted = text.lstrip().startswith("'") or "' '" in text  # quoted word by word by a shell: no longer Python
+    words = words_of(" ".join(plain) if quoted else text)
+    if words is None or not owns(words):
+        return None
+    env = {name: value for word in plain for name, value in _assigned(word).items() if name.isupper()}
+    return Command(tuple(words), env)
+
+
 def split(text: str) -> list[str]:
     """The words of one command, joints left out."""
     return [word for word in _words(text) if not isinstance(word, _Joint)]
@@ -91,6 +117,11 @@ def split(text: str) -> list[str]:
 def belongs(text: str, owns: Callable[[Sequence[str]], bool]) -> bool:
     """True if ``text`` starts a server that ``owns`` knows, quotes closed or not. Never raises."""
     text = text[:MAX_COMMAND]
+    try:
+        if _called(text, owns) is not None:
+            return True
+    except CommandError:
+        return False
     words = re.findall(r"[^\s\"',\[\]“”‘’]+", text)
     if owns(text.split()) or owns([word for word in words if word != "-"]):
         return True
@@ -188,7 +219,7 @@ def _redirected(words: list[str]) -> list[str]:
     """Without "> log 2>&1", and without a prompt in front."""
     kept: list[str] = []
     skip = False
-    for word in words:
+    for word in joined(words):
         if skip:
             skip = False
         elif (found := _REDIRECT.match(word)) and not _BLANK.fullmatch(word):

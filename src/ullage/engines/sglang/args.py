@@ -85,6 +85,15 @@ def owns_command(argv: Sequence[str]) -> bool:
 _MODEL = ("--model-path", "--model")
 
 
+def _named(version: str | None, image: str | None) -> str | None:
+    """``version``, or the release nearest to an image that is named after a model instead."""
+    if parse_release(version) is not None or not (version or image):
+        return version
+    from ullage.engines.sglang.releases import of_image
+
+    return of_image(version or "") or of_image(image or "") or version
+
+
 def _program_end(words: Sequence[str]) -> int | None:
     """Where the arguments begin: behind "-m sglang.launch_server", "sglang serve", or the path of the file."""
     for i, word in enumerate(words):
@@ -114,7 +123,7 @@ def parse(text: str, version: str | None, files: Files | None = None) -> Launch:
     configuration file that the engine would refuse.
     """
     command = read(text, owns_command)
-    version = version or command.release("sglang")
+    version = _named(version or command.release("sglang"), command.image)
     args, unknown, loose = _read(_arguments(command, parse_release(version), files), parse_release(version))
     if loose and "model_path" not in args:
         args["model_path"] = Arg(loose[0], "given", loose[0])

@@ -7,6 +7,8 @@ from ullage.engines.sglang.own_backends import imposed_page, own_backend, trtllm
 from ullage.engines.sglang.settings import Settings, at_least, extra_buffer
 
 Capability = tuple[int, int] | None
+#: architectures of compressed latents: one backend, one page size (arg_groups/deepseek_v4_hook)
+COMPRESSED = ("DeepseekV4ForCausalLM",)
 
 
 def is_sparse_mla(model: Model | None) -> bool:
@@ -29,6 +31,8 @@ def attention_backend(s: Settings, model: Model | None, capability: Capability) 
     Hopper: fa3 (flashinfer with a draft tree). SM100: trtllm_mha, or trtllm_mla for DeepSeek, flashinfer for
     other MLA. SM120 and the rest: flashinfer, MLA triton. Read: model_runner (..0.5.2), server_args 0.5.9.
     """
+    if (model.architecture if model else None) in COMPRESSED and s.attention_backend != "ascend":
+        return "dsv4"
     if s.decode_attention_backend or s.attention_backend:
         return s.decode_attention_backend or _checked(s, s.attention_backend or "")
     if is_sparse_mla(model):
@@ -87,6 +91,8 @@ def page_size(s: Settings, model: Model | None, backend: str | None, capability:
     Up to 0.5.4 a backend that the model runner chose by itself came too late to change the page.
     """
     architecture = (model.architecture if model else None) or ""
+    if architecture in COMPRESSED:
+        return 128 if backend == "ascend" else 256
     deepseek = architecture == "DeepseekV3ForCausalLM" and at_least(s.release, "0.5.3.post1")
     by_arguments = deepseek or architecture == "GptOssForCausalLM"
     if not at_least(s.release, "0.5.5") and not by_arguments:

@@ -11,17 +11,15 @@ from msgspec import Struct
 
 from ullage.core.deployment import Budget, Deployment, Verdict, likely
 from ullage.core.ledger import Entry
-from ullage.core.model import Model
 from ullage.core.run import Phase
 from ullage.core.units import GIB, Band
-from ullage.engines.sglang.cells import main_layer
-from ullage.engines.sglang.implied import NOT_MODELLED, bytes_per_token, fraction, modelled
-from ullage.engines.sglang.known import Known, add, known, less, loads_draft_first, over, times
+from ullage.engines.sglang.drafts import NAME, draft_entry, loads_draft_first
+from ullage.engines.sglang.implied import bytes_per_token, fraction, modelled
+from ullage.engines.sglang.known import Known, add, known, less, over, times
 from ullage.engines.sglang.ledgers import ledgers
 from ullage.engines.sglang.pool import POOL, Pool, mm_reserved_bytes, size_pool
-from ullage.engines.sglang.settings import at_least
 from ullage.engines.sglang.slack import at_start, beside_the_pool, total_of
-from ullage.engines.sglang.weights import draft_weights
+from ullage.engines.sglang.speculative import uncharged_draft_bytes
 
 #: graphs and tables are known roughly: only where they hardly fit at all is the start called unsure
 LEAST_CHANCE = 0.2
@@ -96,10 +94,13 @@ def pool_of(base: Known, f: Band) -> Band:
     def at(free: float, total: float, share: float) -> float:
         return rule(free, total, share) - reserved
 
+    # what is free is worked out from the total where nothing is printed: both are off in the same direction
+    together = base.read("free_after_weights_gib") is None and base.read("free_before_weights_gib") is None
+    low, high = (base.total.low, base.total.high) if together else (base.total.high, base.total.low)
     return Band(
         at(base.free.value, base.total.value, f.value),
-        at(base.free.low, base.total.high, f.low),
-        at(base.free.high, base.total.low, f.high),
+        at(base.free.low, low, f.low),
+        at(base.free.high, high, f.high),
     )
 
 
@@ -153,28 +154,13 @@ def free_slack(base: Known, pool: Pool) -> tuple[Entry, ...]:
 
 
 def late_draft(base: Known) -> Entry | None:
-    """The draft's weights where they are loaded after the pool (..0.5.13): out of the slack. A draft that is
-    not known is taken to be a layer of the target."""
-    s, model = base.settings, base.model
-    if model is None or not s.speculative or s.speculative_algorithm == "NGRAM" or loads_draft_first(s):
+    """The draft's weights where they are loaded after the pool (..0.5.13): out of the slack."""
+    if loads_draft_first(base.settings):
         return None
-    band = base.read("draft_weights_gib") or draft_weights(base.deployment)
-    source = base.source("draft_weights_gib") or "draft's tensors by the sharding rules"
-    if band is None and model.hidden_size:
-        band, source = layer_in_16_bits(model, s.tp), "a draft of one layer like the target's, in 16 bits"
-    if band is None or band.value <= 0:
-        return None
-    value, low, high = round(band.value), round(band.low), round(band.high)
-    return Entry("kv_pool", "draft weights", value, low, high, "estimated", source)
-
-
-def layer_in_16_bits(model: Model, tp: int) -> Band:
-    """Bytes of an EAGLE head for ``model``: fusion, attention and MLP; at most an embedding and a head more."""
-    hidden, layer = model.hidden_size, main_layer(model)
-    heads = 2 * layer.kv_heads * layer.head_dim if layer is not None else hidden
-    inner = model.intermediate_size or 4 * hidden
-    value = 2.0 * hidden * (2 * hidden + 2 * hidden + heads + 3 * inner) / tp
-    return Band(value, 0.5 * value, 1.3 * value + 4.0 * model.vocab_size * hidden / tp)
+    band, source = base.read("draft_weights_gib"), base.source("draft_weights_gib")
+    if band is None or not base.settings.speculative:
+        return draft_entry(base.deployment, base.settings, base.model)
+    return Entry("kv_pool", NAME, round(band.value), round(band.low), round(band.high), "estimated", source)
 
 
 def slack_bytes(base: Known, f: Band) -> Band | None:
@@ -222,8 +208,6 @@ def _warnings(base: Known, pool: Pool | None) -> tuple[str, ...]:
         found.append(f"the pool stores {ratio:.3f} times what this release budgets for a token")
     if s.max_total_tokens is not None and pool is not None and s.max_total_tokens > pool.profiled_tokens:
         found.append("--max-total-tokens is above what the budget holds and has no effect")
-    if s.speculative and not at_least(s.release, "0.5.14"):
+    if base.model is not None and uncharged_draft_bytes(base.model, s, 1 << 20):
         found.append("the draft's KV is not counted in the budget of this release: it comes out of the slack")
-    if base.model is not None and base.model.architecture in NOT_MODELLED:
-        found.append("the pools of DeepSeek-V4 are not modelled: tokens follow from the log alone")
     return tuple(found)

@@ -52,7 +52,8 @@ def worked_out(deployment: Deployment, s: Settings, model: Model | None) -> dict
     """What the rows call "@...": see hardware/compat/subject.py."""
     launch = deployment.launch
     return {
-        **shared.of_model(launch, model), "@dtype": shared.dtype(launch, model),
+        **shared.of_model(launch, model), "@architecture": model.architecture if model is not None else None,
+        "@dtype": shared.dtype(launch, model),
         "@group": s.tp if s.tp > 1 else None,
         "@pp": s.pp > 1, "@dp": s.dp > 1, "@nodes": (launch.integer("nnodes") or 1) > 1,
         "@ep": (launch.integer("ep_size") or 1) > 1, "@speculative": s.speculative,

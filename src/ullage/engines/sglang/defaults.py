@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ullage.core.model import Model
 from ullage.core.versions import Rules
-from ullage.engines.sglang.backends import attention_backend, is_sparse_mla, page_size, radix_off
+from ullage.engines.sglang.backends import COMPRESSED, attention_backend, is_sparse_mla, page_size, radix_off
 from ullage.engines.sglang.captured import (
     aligned,
     capture_sizes,
@@ -20,6 +20,7 @@ from ullage.engines.sglang.captured import (
     prefills_captured,
     switched_off,
 )
+from ullage.engines.sglang.compressed import REQUESTS
 from ullage.engines.sglang.fraction import FRACTION
 from ullage.engines.sglang.settings import Settings, at_least
 from ullage.engines.sglang.vision import for_vision, is_multimodal
@@ -212,10 +213,13 @@ def chunk_per_group(s: Settings) -> int | None:
 def _speculation(s: Settings, model: Model | None) -> Settings:
     """Requests and draft shape of a speculative launch that does not state them."""
     if not s.speculative:
-        return s
+        compressed = model is not None and model.architecture in COMPRESSED and s.max_running_requests is None
+        return replace(s, max_running_requests=REQUESTS) if compressed else s
     requests = s.max_running_requests
     if requests is None and at_least(s.release, "0.4.3.post3"):
         requests = 48 if at_least(s.release, "0.4.4.post4") else 32
+    if model is not None and model.architecture in COMPRESSED:
+        requests = s.max_running_requests or REQUESTS
     steps, topk, draft = s.num_steps, s.topk, s.draft_tokens
     if steps is None and s.speculative_algorithm != "NGRAM":
         steps, topk, draft = draft_shape(s, model)

@@ -14,16 +14,10 @@ from ullage.engines.sglang.slack import request_table
 from ullage.engines.sglang.speculative import extra_slots
 from ullage.engines.sglang.vision import runtime_factor
 
-#: architectures whose pool is not modelled (DSV4PoolConfigurator: four pools of compressed latents)
-NOT_MODELLED = ("DeepseekV4ForCausalLM",)
-
 
 def modelled(base: Known) -> bool:
     """True where the pool follows from the model's shapes."""
-    model = base.model
-    if model is None or not model.layers or model.architecture in NOT_MODELLED:
-        return False
-    return not any(layer.kind == "compressed" for layer in model.layers)
+    return base.model is not None and bool(base.model.layers)
 
 
 def bytes_per_token(base: Known) -> Band | None:

@@ -13,6 +13,7 @@ from ullage.core.deployment import Deployment, Inferred
 from ullage.core.run import Run
 from ullage.core.units import GIB, Band
 from ullage.engines.sglang.cells import DTYPES_TO_TRY, cell_size, kv_dtype
+from ullage.engines.sglang.compressed import is_compressed
 from ullage.engines.sglang.implied import bytes_per_token, fraction_by_pool, fraction_by_rest, kv_read, modelled
 from ullage.engines.sglang.known import Known, add, known, less, over
 from ullage.engines.sglang.settings import Settings
@@ -142,7 +143,7 @@ def _cell(base: Known) -> str | None:
     if size is None or model is None or not model.layers or kv_read(base) is None:
         return None
     split = base.read("kv_tokens") is None or base.read("swa_tokens") is not None
-    if split or not modelled(base) or not cell_size(model, base.settings).stored:
+    if split or not modelled(base) or is_compressed(model) or not cell_size(model, base.settings).stored:
         return None
     cells = [cell_size(model, _as(base.settings, name)).stored for name, _ in DTYPES_TO_TRY]
     if base.given.kv_cache_dtype != "auto":

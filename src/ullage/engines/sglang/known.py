@@ -11,12 +11,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ullage.core.deployment import Deployment, Reading
+from ullage.core.ledger import Entry
 from ullage.core.machine import Gpu, Machine
 from ullage.core.model import Model
 from ullage.core.units import GIB, MIB, Band
 from ullage.engines.sglang.defaults import Host, resolved
-from ullage.engines.sglang.settings import Settings, at_least, of_launch
-from ullage.engines.sglang.weights import draft_weights
+from ullage.engines.sglang.drafts import draft_entry, loads_draft_first, with_draft
+from ullage.engines.sglang.lora import lora_buffers
+from ullage.engines.sglang.settings import Settings, of_launch
 from ullage.engines.sglang.weights import weights as weights_by_tensor
 from ullage.engines.sglang.weights_by_shape import weights_by_shape
 
@@ -25,7 +27,9 @@ ZERO = Band(0, 0, 0)
 
 class Known(Struct, frozen=True):
     """``given`` is what the launch states, ``settings`` the same with the release's defaults. Bands in bytes;
-    None: not known. ``source`` names the line a figure is from, or the rule."""
+    None: not known. ``source`` names the line a figure is from, or the rule. ``before_pool``: what is allocated
+    beside the target's weights before the pool is sized (adapters; the draft's weights, 0.5.14..), already off
+    ``free``."""
 
     deployment: Deployment
     given: Settings
@@ -35,6 +39,7 @@ class Known(Struct, frozen=True):
     total_source: str = ""
     free: Band | None = None
     free_source: str = ""
+    before_pool: tuple[Entry, ...] = ()
 
     def read(self, name: str) -> Band | None:
         """A reading in the unit of its name; sizes in bytes."""
@@ -54,18 +59,30 @@ def known(deployment: Deployment) -> Known:
         by_rank={rank: _possible(readings) for rank, readings in deployment.by_rank.items()},
     )
     given = of_launch(deployment.launch)
-    model = overridden(deployment.model, deployment.launch.get("json_model_override_args"))
+    model = own_caches(overridden(deployment.model, deployment.launch.get("json_model_override_args")))
     context = deployment.reading("context_len")
     if given.context_length is None and context is not None:
         given = _with_context(given, int(context.value))
     machine = deployment.machine
     gpu = machine.gpu if machine else None
     mib = gpu.total_bytes // MIB if gpu is not None and gpu.total_bytes else None
+    deployment = replace(deployment, model=model)
     settings = resolved(given, model, Host(mib, gpu.capability if gpu else None))
+    settings = with_draft(settings, deployment, model)
     base = Known(deployment, given, settings, model)
+    base = replace(base, before_pool=_before_pool(base))
     total, total_source = _total(base, gpu)
-    free, free_source = _free(base, total)
-    return Known(deployment, given, settings, model, total, total_source, free, free_source)
+    free, free_source = _free(replace(base, total=total), total)
+    return replace(base, total=total, total_source=total_source, free=free, free_source=free_source)
+
+
+def _before_pool(base: Known) -> tuple[Entry, ...]:
+    """Adapters always; the draft's weights where they load first and no log tells what is left after them."""
+    found = [lora_buffers(base.deployment)]
+    unread = base.read("free_after_weights_gib") is None and base.read("minimum_viable") is None
+    if unread and loads_draft_first(base.settings):
+        found.append(draft_entry(base.deployment, base.settings, base.model))
+    return tuple(entry for entry in found if entry is not None)
 
 
 def _possible(readings: dict[str, Reading]) -> dict[str, Reading]:
@@ -87,6 +104,18 @@ def overridden(model: Model | None, value: object) -> Model | None:
         size = round(model.checkpoint_bytes * share) if model.checkpoint_bytes else None
         model = replace(model, num_layers=layers, layers=model.layers[:layers], checkpoint_bytes=size)
     return replace(model, max_context=context) if isinstance(context, int) and context > 0 else model
+
+
+def own_caches(model: Model | None) -> Model | None:
+    """``model`` with a cache in every layer: SGLang's pools have one also for the layers that read another's
+    (Gemma-3n, Gemma-4; sglang 0.5.23, kv_cache_configurator: E4B stores 42 layers, not 24)."""
+    if model is None or not any(layer.kind == "shared" and layer.kv_heads for layer in model.layers):
+        return model
+    layers = tuple(
+        replace(layer, kind="sliding" if layer.window else "full") if layer.kind == "shared" else layer
+        for layer in model.layers
+    )
+    return replace(model, layers=layers)
 
 
 def _with_context(given: Settings, context_length: int) -> Settings:
@@ -133,23 +162,67 @@ def _total(base: Known, gpu: Gpu | None) -> tuple[Band | None, str]:
 
 
 def _idle(gpu: Gpu, s: Settings, machine: Machine | None) -> tuple[Band, str]:
-    """Free bytes once CUDA and the process groups are up (estimated): the context takes 0.4 .. 0.7 GiB; NCCL
-    with several ranks 0.2 .. 1 GiB over PCIe, to 2.4 GiB over NVLink (tp 8 on H200: 1.77 .. 2.01)."""
-    groups = Band(0, 0, 0)
-    if s.tp * s.pp > 1:
-        linked = machine.nvlink if machine is not None else None
-        groups = Band(0.3 * GIB, 0, 1.0 * GIB) if linked is False else Band(1.0 * GIB, 0, 2.4 * GIB)
-    if gpu.free_bytes is not None:
-        return less(gpu.free_bytes, groups), f"free on an idle {gpu.name}, estimated"
+    """Free bytes once CUDA and the process groups are up (estimated): what CUDA gives a process, less its
+    context and the groups' buffers; of memory that is the host's too, what its own processes have."""
+    if gpu.free_bytes is not None and (_stated(gpu) or gpu.cuda_bytes is None):
+        return gpu.free_bytes, f"free on an idle {gpu.name}, estimated"
     nameplate = gpu.total_bytes or 0
     whole = gpu.cuda_bytes or Band(nameplate * 0.993, nameplate * 0.985, nameplate)
-    context = Band(0.55 * GIB, 0.3 * GIB, 1.0 * GIB)
-    return less(whole, add(context, groups)), "GPU memory less CUDA context and NCCL, estimated"
+    if gpu.used_bytes and not gpu.unified_memory:
+        whole = less(whole, Band(gpu.used_bytes, gpu.used_bytes, gpu.used_bytes))
+    linked = machine.nvlink if machine is not None else None
+    groups = _groups(s.tp * s.pp, True if gpu.vendor == "amd" and linked is None else linked)
+    context = _CONTEXT.get(gpu.vendor, _SEVERAL)
+    if gpu.vendor == "nvidia" and s.tp * s.pp == 1:
+        context = _DESKTOP if "GeForce" in gpu.name else _ALONE
+    taken = add(context, groups)
+    if gpu.unified_memory and gpu.used_bytes and gpu.free_bytes is not None:  # probed
+        return gpu.free_bytes, f"free on this {gpu.name}, estimated"
+    if gpu.unified_memory:  # what the host's own processes have of it
+        taken = Band(0.062 * whole.value, 0.03 * whole.value, 0.16 * whole.value)
+    return less(whole, taken), "GPU memory less CUDA context and NCCL, estimated"
+
+
+def _stated(gpu: Gpu) -> bool:
+    """True where the name itself said how much was free ("24 GB, 21.63 GiB free")."""
+    free = gpu.free_bytes
+    return free is not None and gpu.source == "given" and free.high - free.low < 0.1 * GIB
+
+
+#: what a context takes, with torch's own first allocations
+_SEVERAL = Band(0.62 * GIB, 0.45 * GIB, 0.9 * GIB)
+_ALONE = Band(0.62 * GIB, 0.4 * GIB, 1.3 * GIB)
+#: a single GeForce often drives a screen as well: six public starts show 0.33 to 1.18 GiB
+_DESKTOP = Band(0.85 * GIB, 0.33 * GIB, 1.6 * GIB)
+_CONTEXT = {
+    "amd": Band(1.2 * GIB, 0.5 * GIB, 6.0 * GIB),
+    "ascend": Band(2.8 * GIB, 2.0 * GIB, 3.6 * GIB), "hygon": Band(1.5 * GIB, 0.8 * GIB, 2.5 * GIB),
+}  # fmt: skip
+
+
+def _groups(ranks: int, linked: bool | None) -> Band:
+    """Buffers of NCCL and the custom all-reduce: with NVLink 0.17 GiB a rank of a node (tp 8 on H200: 1.3 to
+    1.9 in public logs), over PCIe 0.03 (tp 8 on RTX PRO 6000: 0.3)."""
+    if ranks <= 1:
+        return Band(0, 0, 0)
+    local = min(ranks, 8)
+    linked_value, plain = 0.17 * local, 0.04 + 0.03 * local
+    value = linked_value if linked else plain if linked is False else (linked_value + plain) / 2
+    high = (2 if linked is not False else 4) * max(value, linked_value if linked is None else value)
+    return Band(value * GIB, 0.5 * plain * GIB, high * GIB)
 
 
 def _free(base: Known, total: Band | None) -> tuple[Band | None, str]:
+    """Free bytes when the pool is sized: after the weights, less what lies between them and the pool."""
+    free, source = _after_weights(base, total)
+    for entry in base.before_pool if free is not None else ():
+        free = less(free, Band(entry.bytes, entry.low, entry.high)) if free is not None else None
+    return free, source
+
+
+def _after_weights(base: Known, total: Band | None) -> tuple[Band | None, str]:
     """Free bytes after the weights: printed (after the draft's where it loads first, 0.5.14..), else the total
-    less the weights."""
+    less the target's weights."""
     after = base.read("free_after_weights_gib")
     drafted = base.read("draft_free_after_weights_gib")
     if after is not None and drafted is not None and loads_draft_first(base.settings):
@@ -162,19 +235,10 @@ def _free(base: Known, total: Band | None) -> tuple[Band | None, str]:
     if share is not None and total is not None:
         left = times(total, Band(1 - share.value, 1 - share.high, 1 - share.low))
         return left, base.source("minimum_viable")
-    deployment = replace(base.deployment, model=base.model)
-    estimate = weights_by_tensor(deployment) or weights_by_shape(base.model, base.settings)
+    estimate = weights_by_tensor(base.deployment) or weights_by_shape(base.model, base.settings)
     if estimate is None or total is None:
         return None, ""
-    draft = draft_weights(deployment) if loads_draft_first(base.settings) else None
-    if draft is not None:
-        estimate = add(estimate, draft)
     return less(total, estimate), "checkpoint bytes by the sharding rules, estimated"
-
-
-def loads_draft_first(s: Settings) -> bool:
-    """From 0.5.14 on the draft's weights are loaded before any pool is sized."""
-    return s.speculative and at_least(s.release, "0.5.14")
 
 
 def rank_readings(deployment: Deployment) -> dict[str, dict[str, Reading]]:

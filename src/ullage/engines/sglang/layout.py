@@ -62,6 +62,8 @@ class Layout(Struct, frozen=True):
     dtype: str | None = None
     language_only: bool = False
     gpu_experts: int | None = None
+    wide_scales: bool = False
+    fp8_experts: bool = False
 
 
 def layout(deployment: Deployment) -> Layout:
@@ -81,7 +83,33 @@ def layout(deployment: Deployment) -> Layout:
         dtype=launch.text("dtype"),
         language_only=s.language_only,
         gpu_experts=count(launch, "kt_num_gpu_experts") or 0 if hosted else None,
+        wide_scales=_wide_scales(launch, gpu.capability if gpu else None),
+        fp8_experts=_fp8_experts(launch, deployment.model),
     )  # fmt: skip
+
+
+def _fp8_experts(launch: Launch, model: Model | None) -> bool:
+    """DeepSeek-V4 with its experts converted to FP8: by the variable, or by the name of the conversion."""
+    if model is None or model.model_type != "deepseek_v4":
+        return False
+    packed = launch.env.get("SGLANG_DSV4_FP4_EXPERTS", "").lower()
+    return packed in ("0", "false", "no") or "fp8" in (launch.model or "").lower().rpartition("/")[2]
+
+
+def _wide_scales(launch: Launch, capability: tuple[int, int] | None) -> bool:
+    """True where the block scales of FP4 experts stay in float32 (DeepSeek-V4): the plain FP8 method on Hopper
+    (..0.5.18) and SM120 (0.5.12). DeepGEMM on SM100, marlin and flashinfer_mxfp4 pack them to a byte.
+
+    Read: sglang 0.5.12..0.5.23, layers/quantization/fp8 (create_weights), arg_groups' deepseek_v4 defaults.
+    """
+    if capability is None or (launch.text("moe_runner_backend") or "auto") not in (
+        "auto",
+        "triton",
+        "deep_gemm",
+    ):
+        return False
+    until = {9: "0.5.19", 12: "0.5.13"}.get(capability[0])
+    return until is not None and not at_least(launch.release, until)
 
 
 def _ep(launch: Launch, tp: int, a2a: str) -> int:

@@ -45,6 +45,8 @@ PRINTED: tuple[tuple[str, Phase, str, str], ...] = (
     ("draft_kv_gib", "kv_pool", "draft KV cache", "free_at_ready_gib"),
     ("draft_graphs_gib", "graph_capture", "draft CUDA graphs", "free_at_ready_gib"),
 )
+#: entries that lie between the weights and the end of the pool, taken out of that drop where they are exact
+_IN_THE_POOLS_STAGE = ("req_to_token", "LoRA buffers")
 #: a drop below this is rounding of the printed figures
 LEAST = 25 * MIB
 
@@ -65,6 +67,7 @@ def _ledger(
         return None
     weights = _all([_weights(base, readings, total)])
     printed = _all(observed(readings, stage, label, name) for name, stage, label, _ in _shown(readings))
+    beside = (*base.before_pool, *beside)
     rests = _rests(readings, beside)
     reached = {entry.stage for entry in (*printed, *rests)}
     rules = _by_rule(base, readings, pool, beside, rule, reached)
@@ -117,6 +120,8 @@ def _weights_by_rule(base: Known, total: float) -> Entry | None:
     if base.free is None or base.total is None:
         return None
     used = less(Band(total, total, total), base.free)
+    for entry in base.before_pool:
+        used = Band(used.value - entry.bytes, used.low - entry.low, used.high - entry.high)
     low, high = max(0, round(used.low)), round(used.high)
     return Entry("weights", "weights", round(used.value), low, high, "estimated", base.free_source)
 
@@ -146,15 +151,16 @@ def _rest(
     for size in _all(observed(readings, stage_, label_, name) for name, stage_, label_, _ in named):
         drop = less(drop, Band(size.bytes, size.low, size.high))
     pool = "free_after_kv_pool_gib" in passed
-    table = next((e for e in beside if e.name == "req_to_token"), None) if pool else None
+    known = [e for e in beside if e.name in _IN_THE_POOLS_STAGE and e.low == e.high] if pool else []
     if pool and not any(row[1] == "kv_pool" for row in named):
-        stage, label, table = "kv_pool", "KV pool and request table", None
+        stage, label, known = "kv_pool", "KV pool and request table", []
     elif len(passed) > 1:
         label = "tables, workspaces and the like" if pool else label
     entries: list[Entry] = []
-    if table is not None and table.bytes <= drop.high:
-        entries.append(table)
-        drop = less(drop, Band(table.bytes, table.bytes, table.bytes))
+    for entry in known:
+        if entry.bytes <= drop.high:
+            entries.append(entry)
+            drop = less(drop, Band(entry.bytes, entry.bytes, entry.bytes))
     if drop.value > LEAST:
         low, high = max(0, round(drop.low)), round(drop.high)
         entries.append(Entry(stage, label, round(drop.value), low, high, "observed", _lines(before, after)))
@@ -185,7 +191,8 @@ def _by_rule(
             continue
         before_graphs = entry.stage == "kv_pool" and not _past_pool(readings, entry.name)
         graphs = entry.stage == "graph_capture" and not shown
-        if before_graphs or graphs:
+        later = entry.stage in ("warmup", "serving") and not _past_graphs(readings)
+        if before_graphs or graphs or later:
             found.append(entry)
     return found
 

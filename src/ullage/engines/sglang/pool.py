@@ -11,6 +11,7 @@ from ullage.core.model import Model
 from ullage.core.units import MIB
 from ullage.core.versions import Rules
 from ullage.engines.sglang.cells import cell_size, is_recurrent
+from ullage.engines.sglang.compressed import is_compressed, size_compressed, unbudgeted_bytes
 from ullage.engines.sglang.recurrent import RECURRENT, slots_per_request, state_bytes
 from ullage.engines.sglang.settings import Settings, at_least
 from ullage.engines.sglang.speculative import charged_cell, extra_slots
@@ -68,6 +69,7 @@ class Pool(Struct, frozen=True):
     ``tokens`` bounds the requests (of the full sub-pool where there are two) and may be negative;
     ``profiled_tokens`` is what the engine computes before caps and pages. ``cell_bytes``: bytes of budget for
     one token; ``stored_bytes``: what the pool takes for one. ``kv_bytes``: the pool without the padding page.
+    ``unbudgeted_bytes``: what its pages take beyond the budget.
     """
 
     budget_bytes: float
@@ -79,6 +81,7 @@ class Pool(Struct, frozen=True):
     mamba_slots: int | None = None
     state_bytes: float = 0
     max_num_reqs: int = 0
+    unbudgeted_bytes: float = 0
 
     @property
     def kv_bytes(self) -> int:
@@ -97,6 +100,8 @@ def size_pool(model: Model, s: Settings, budget_bytes: float, context_len: int |
     tokens = budget // cell_size, not above --max-total-tokens, floored to a page; hybrids: windows, recurrent.
     """
     context = context_len or s.context_length or model.max_context or 0
+    if is_compressed(model):
+        return _compressed(model, s, budget_bytes, context)
     if has_split_pool(model, s):
         return _windowed(model, s, budget_bytes, context)
     left, slots, state = budget_bytes, None, 0.0
@@ -116,6 +121,17 @@ def size_pool(model: Model, s: Settings, budget_bytes: float, context_len: int |
         return Pool(budget_bytes, profiled, halves.full_tokens, cell, stored, halves.sliding_tokens)
     tokens += extra_slots(s, requests) if tokens > 0 else 0
     return Pool(budget_bytes, profiled, tokens, cell, stored, None, slots, state, requests)
+
+
+def _compressed(model: Model, s: Settings, budget: float, context: int) -> Pool:
+    at, found = size_compressed(model, s, budget, context)
+    each = found.bytes_per_token
+    requests = max_num_reqs(s, found.tokens, context, None)
+    profiled = int((budget - found.fixed_bytes) / each)
+    return Pool(
+        budget, profiled, found.tokens, each, each, found.sliding_tokens, None, found.fixed_bytes, requests,
+        found.tokens * unbudgeted_bytes(at, s),
+    )  # fmt: skip
 
 
 def _chunk_window(model: Model) -> int:
@@ -170,6 +186,9 @@ def max_num_reqs(s: Settings, tokens: int, context_len: int, mamba_slots: int | 
 
 def budget_for(model: Model, s: Settings, tokens: int) -> float:
     """Bytes of budget from which on a pool holds ``tokens``: the inverse of ``size_pool``, state included."""
+    if is_compressed(model):
+        _, found = size_compressed(model, s, 0, 0)
+        return tokens * found.bytes_per_token + found.fixed_bytes
     if has_split_pool(model, s):
         w = windows_of(model, s)
         return tokens * window_cell(s, w) if w else 0

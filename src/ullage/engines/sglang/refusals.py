@@ -9,21 +9,44 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ullage.core.deployment import Deployment
+from ullage.core.machine import Machine
 from ullage.core.model import Model
+from ullage.core.units import gib_text
 from ullage.engines.base import Refusal
 from ullage.engines.runtime.divisible import uneven
+from ullage.engines.sglang.combinations import combinations
 from ullage.engines.sglang.known import overridden
 from ullage.engines.sglang.settings import Settings, at_least, of_launch
 
+_YES = ("1", "true", "yes", "y", "on")
 _OVERWRITE = ("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "SGL_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN")
 
 
 def refusals(deployment: Deployment) -> tuple[Refusal, ...]:
     model = overridden(deployment.model, deployment.launch.get("json_model_override_args"))
-    if model is None:
-        return ()
     s = of_launch(deployment.launch)
-    return (*_uneven(deployment, model, s), *_too_long(model, s))
+    together = (*combinations(deployment, model, s), *_unbalanced(deployment.machine, s))
+    if model is None:
+        return together
+    return (*together, *_uneven(deployment, model, s), *_too_long(model, s))
+
+
+def _unbalanced(machine: Machine | None, s: Settings) -> Iterator[Refusal]:
+    """The least free memory of a group is below 0.9 of another rank's (init_torch_distributed, every release;
+    off by a variable from 0.4.5.post2 on). Only probed devices tell theirs apart."""
+    devices = machine.devices if machine is not None else ()
+    free = [device.free_bytes for device in devices if device.free_bytes is not None]
+    off = s.env.get("SGL_DISABLE_TP_MEMORY_INBALANCE_CHECK", "").lower() in _YES and at_least(
+        s.release, "0.4.5.post2"
+    )
+    off = off or s.env.get("SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK", "").lower() in ("0", "false", "no")
+    if s.tp < 2 or len(free) < 2 or off or min(free) >= 0.9 * max(free):
+        return
+    yield Refusal(
+        "init", "unbalanced-free-memory",
+        f"{gib_text(min(free))} are free on one GPU of the group and {gib_text(max(free))} on another:"
+        " SGLang stops below 0.9 of the most",
+    )  # fmt: skip
 
 
 def _uneven(deployment: Deployment, model: Model, s: Settings) -> Iterator[Refusal]:
@@ -37,7 +60,7 @@ def _uneven(deployment: Deployment, model: Model, s: Settings) -> Iterator[Refus
 def _too_long(model: Model, s: Settings) -> Iterator[Refusal]:
     """A warning only up to 0.4.10 (the variable's default was true), an error since unless it is set."""
     longest = model.max_context
-    allowed = any(s.env.get(name, "").lower() in ("1", "true", "yes", "y", "on") for name in _OVERWRITE)
+    allowed = any(s.env.get(name, "").lower() in _YES for name in _OVERWRITE)
     if longest and (s.context_length or 0) > longest and not allowed and at_least(s.release, "0.5.1"):
         yield Refusal(
             "args", "max-len-exceeds-model",

@@ -16,8 +16,25 @@ from ullage.engines.sglang.log import grammar
 MANY_SETTINGS = 70
 
 
+class Image(Struct, frozen=True, forbid_unknown_fields=True):
+    """An image whose tag begins with ``tag`` and names no release: its code is nearest to ``release``."""
+
+    tag: str
+    release: str
+    source: str
+
+
 class ReleaseTable(Struct, frozen=True, forbid_unknown_fields=True):
     releases: list[str]
+    image: list[Image] = []
+
+
+def of_image(text: str) -> str | None:
+    """The release nearest to the image in ``text`` ("lmsysorg/sglang:deepseek-v4-hopper"); None where it is
+    none of those."""
+    tag = text[:512].rpartition(":")[2]
+    rows = load("ullage.engines.sglang", "releases.toml", ReleaseTable).image
+    return next((row.release for row in rows if tag.startswith(row.tag)), None) if ":" in text else None
 
 
 @cache

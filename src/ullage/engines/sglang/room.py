@@ -84,7 +84,7 @@ def by_rules(base: Known, low: float, at: float | None = None) -> Room | None:
         return None
     entries = free_slack(base, pool)
     least, value, most = total_of(at_start(entries))
-    start = add(Band(value, least, most), libraries(base.settings.tp * base.settings.pp), _workspace(base))
+    start = add(Band(value, least, most), _workspace(base))
     serving = _served(entries)
     names = [_WORDS.get(e.name, e.name) for e in sorted(entries, key=lambda e: -e.low) if e.low > 0.05 * GIB][
         :4
@@ -98,11 +98,6 @@ def _workspace(base: Known) -> Band:
     """A workspace that the log shows to grow with the pool (AITER): the terms of slack do not know it."""
     shown = base.read("workspace_gib")
     return shown if shown is not None and shown.value > 4 * GIB else Band(0, 0, 0)
-
-
-def libraries(ranks: int) -> Band:
-    """What cuBLAS, NCCL and lazily loaded kernels take after the pool is there (estimated)."""
-    return Band(0.3 * GIB, 0, GIB) if ranks <= 1 else Band(0.6 * GIB, 0.1 * GIB, 2 * GIB)
 
 
 def default_fraction(base: Known) -> float | None:

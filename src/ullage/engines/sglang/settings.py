@@ -25,6 +25,8 @@ DTYPE_BYTES = {
 FP4 = ("fp4_e2m1", "nvfp4", "mxfp4")
 #: algorithms with a draft model whose layers keep KV of their own
 EAGLE_FAMILY = ("EAGLE", "EAGLE3", "NEXTN", "FROZEN_KV_MTP")
+#: drafts of several layers that make a block of tokens at once
+BLOCK_FAMILY = ("DFLASH", "DSPARK")
 
 
 @lru_cache(4096)
@@ -67,6 +69,7 @@ class Settings(Struct, frozen=True):
     topk: int | None = None
     draft_tokens: int | None = None
     draft_layers: int | None = None
+    draft_cell: float | None = None
     swa_full_tokens_ratio: float = 0.8
     hybrid_swa_off: bool = False
     hybrid_kvcache_ratio: float | None = None

@@ -26,13 +26,16 @@ def beside_the_pool(model: Model, s: Settings, pool: Pool, context_len: int | No
     entries = [
         request_table(s, pool.max_num_reqs, context),
         unbudgeted_draft(model, s, pool),
+        unbudgeted_pages(pool),
         *graph_tables(model, s, pool, context),
         workspace(model, s),
         logits_buffer(model, s, pool),
         decode_graphs(model, s, pool),
         prefill_graphs(model, s),
         symmetric_memory(s),
+        libraries(s.tp * s.pp),
         activations(model, s),
+        sampling(model, s, pool),
     ]
     return tuple(entry for entry in entries if entry is not None and entry.high > 0)
 
@@ -61,8 +64,19 @@ def unbudgeted_draft(model: Model, s: Settings, pool: Pool) -> Entry | None:
     size = uncharged_draft_bytes(model, s, pool.tokens) if pool.tokens > 0 else 0
     if not size:
         return None
+    low, high = (0.99, 1.01) if s.draft_cell else (0.25, 4)
+    source = "sglang 0.5.9, draft worker's pool"
+    return estimated("kv_pool", "draft KV, not budgeted", size * low, size, size * high, source)
+
+
+def unbudgeted_pages(pool: Pool) -> Entry | None:
+    """What the pool's pages take beyond the budget (DeepSeek-V4: padding; bfloat16 latents on Ascend)."""
+    size = round(pool.unbudgeted_bytes)
+    if size <= 0:
+        return None
     return estimated(
-        "kv_pool", "draft KV, not budgeted", size * 0.25, size, size * 4, "sglang 0.5.9, draft worker's pool"
+        "kv_pool", "KV pages, not budgeted", size * 0.8, size, size * 1.1,
+        "sglang 0.5.12 to 0.5.23, mem_cache/deepseek_v4_memory_pool",
     )  # fmt: skip
 
 
@@ -235,6 +249,22 @@ def activations(model: Model, s: Settings) -> Entry | None:
     return estimated(
         "serving", "prefill activations", value * 0.4, value, high, "shapes; sglang's 1.5 MiB a token"
     )
+
+
+def sampling(model: Model, s: Settings, pool: Pool) -> Entry | None:
+    """Logits of the requests that finish a prefill or decode together, outside the graphs: gathered over the
+    ranks in 16 bits, then probabilities in float32 (estimated; --return-logprob takes more)."""
+    rows = captured_requests(s, pool.max_num_reqs) or min(pool.max_num_reqs, 256)
+    size = rows * model.vocab_size * 6
+    if size <= 0:
+        return None
+    return estimated("serving", "logits and sampling", 0, size, 3 * size, "sglang 0.5.9, layers/sampler")
+
+
+def libraries(ranks: int) -> Entry:
+    """What cuBLAS, NCCL and lazily loaded kernels take at their first use, after the pool (estimated)."""
+    low, value, high = (0, 0.3 * GIB, GIB) if ranks <= 1 else (0.1 * GIB, 0.6 * GIB, 2 * GIB)
+    return estimated("warmup", "cuBLAS, NCCL and kernels at first use", low, value, high, "public logs")
 
 
 def custom_all_reduce_bytes(s: Settings, *, full_mesh: bool | None) -> int:

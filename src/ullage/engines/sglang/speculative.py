@@ -6,7 +6,8 @@ from __future__ import annotations
 from ullage.core.model import Model
 from ullage.engines.sglang.backends import is_sparse_mla
 from ullage.engines.sglang.cells import cell_size, kv_layers, main_layer
-from ullage.engines.sglang.settings import Settings, at_least
+from ullage.engines.sglang.compressed import is_compressed
+from ullage.engines.sglang.settings import BLOCK_FAMILY, Settings, at_least
 
 
 def draft_layers(s: Settings) -> int:
@@ -23,6 +24,8 @@ def charged_cell(model: Model, s: Settings, cell: float) -> float:
     the draft's index keys by themselves.
     """
     layers, drafts = kv_layers(model, s), draft_layers(s)
+    if s.speculative_algorithm in BLOCK_FAMILY and drafts and layers and at_least(s.release, "0.5.11"):
+        return _with_block_draft(s, cell, layers, drafts)
     charged = s.eagle or s.speculative_algorithm == "STANDALONE"
     if not charged or not drafts or not layers or not at_least(s.release, "0.5.14"):
         return cell
@@ -33,6 +36,13 @@ def charged_cell(model: Model, s: Settings, cell: float) -> float:
         index = layer.index_dim // 32 * 33
         return cell + int((cell - index * layers) * drafts / layers) + index * drafts
     return cell + int(cell * drafts / layers)
+
+
+def _with_block_draft(s: Settings, cell: float, layers: int, drafts: int) -> float:
+    """DFlash: ceil(cell (L + L_draft) / L); with the draft's own heads from 0.5.18 on."""
+    if s.draft_cell and at_least(s.release, "0.5.18"):
+        return int(cell) + int(s.draft_cell)
+    return (int(cell) * (layers + drafts) + layers - 1) // layers
 
 
 def extra_slots(s: Settings, max_num_reqs: int) -> int:
@@ -50,8 +60,12 @@ def extra_slots(s: Settings, max_num_reqs: int) -> int:
 def uncharged_draft_bytes(model: Model, s: Settings, tokens: int) -> int:
     """Bytes of the draft's own KV that no budget counts (..0.5.13): as many tokens as the target's pool.
 
-    As if each draft layer were like one of the target's; a draft with other heads differs.
+    By the draft's own heads where they are known, else as if each of its layers were like one of the target's.
     """
-    if at_least(s.release, "0.5.14") or not draft_layers(s):
+    if at_least(s.release, "0.5.14") or not draft_layers(s) or is_compressed(model):
         return 0
+    if s.speculative_algorithm in BLOCK_FAMILY and at_least(s.release, "0.5.11"):
+        return 0
+    if s.draft_cell:
+        return round(tokens * s.draft_cell)
     return round(tokens * cell_size(model, s).stored * draft_layers(s) / max(1, kv_layers(model, s)))

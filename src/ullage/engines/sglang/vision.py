@@ -5,7 +5,8 @@ from __future__ import annotations
 from ullage.core.model import Model, Vision
 from ullage.engines.sglang.settings import Settings, at_least
 
-#: architectures whose vision tower is off unless --enable-multimodal is given (mm_disabled_models)
+#: architectures whose vision tower is off unless --enable-multimodal is given (mm_disabled_models of
+#: 0.4.5.post1 and later)
 _VISION_OFF = (
     "Gemma3ForConditionalGeneration", "Llama4ForConditionalGeneration", "Step3VLForConditionalGeneration",
 )  # fmt: skip
@@ -17,7 +18,8 @@ def is_multimodal(model: Model | None, s: Settings) -> bool:
     """True where the engine treats the model as multimodal."""
     if model is None or model.vision is None:
         return False
-    wanted = s.enable_multimodal if s.enable_multimodal is not None else model.architecture not in _VISION_OFF
+    off = model.architecture in _VISION_OFF and at_least(s.release, "0.4.5.post1")
+    wanted = s.enable_multimodal if s.enable_multimodal is not None else not off
     return wanted and not (s.language_only and at_least(s.release, "0.5.9"))
 
 

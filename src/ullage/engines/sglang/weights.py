@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec.structs import replace
+from packaging.version import Version
 
 from ullage.core.deployment import Deployment
 from ullage.core.model import Model, TensorGroup
 from ullage.core.units import GIB, Band
-from ullage.engines.runtime.adapters import lora_bytes
 from ullage.engines.runtime.loading import cast_of, converted, doubt, groups_of, rope_bytes
 from ullage.engines.runtime.mxfp4 import Kernel, padded
 from ullage.engines.runtime.shards import VISION, Cuts, Stage, parts, repacked
-from ullage.engines.sglang.layout import Layout, count, cuts_of, layout, stages_of
-from ullage.engines.sglang.settings import of_launch
+from ullage.engines.sglang.layout import Layout, cuts_of, layout, stages_of
+from ullage.engines.sglang.settings import at_least, of_launch
 
 
 def rank_bytes(groups: Sequence[TensorGroup], model: Model, at: Layout, stage: Stage) -> list[tuple[str, int]]:
@@ -49,6 +49,8 @@ def _on_gpu(groups: Sequence[TensorGroup], at: Layout) -> list[TensorGroup]:
     """What is on the GPU: no tower with --language-only; with KTransformers the routed experts are on the host,
     but --kt-num-gpu-experts of each layer."""
     kept = [g for g in groups if not (at.language_only and g.part in VISION)]
+    if at.fp8_experts or at.wide_scales:
+        kept = [_unpacked(g, at) if g.part == "experts" else g for g in kept]
     if at.gpu_experts is None:
         return kept
     return [
@@ -56,6 +58,18 @@ def _on_gpu(groups: Sequence[TensorGroup], at: Layout) -> list[TensorGroup]:
         for g in kept
         if at.gpu_experts or g.part != "experts"
     ]
+
+
+def _unpacked(group: TensorGroup, at: Layout) -> TensorGroup:
+    """DeepSeek-V4's routed experts: scales of 32 in float32 (Hopper, SM120 of early releases), or a checkpoint
+    converted to FP8 (SGLANG_DSV4_FP4_EXPERTS=0): twice the bytes, and hardly any scales."""
+    if group.dtype == "F8_E8M0":
+        if at.fp8_experts:
+            return replace(group, dtype="F32", shape=(-(-group.shape[0] // 128), -(-group.shape[-1] // 4)))
+        return replace(group, dtype="F32")
+    if at.fp8_experts and group.dtype == "I8":
+        return replace(group, dtype="F8_E4M3", shape=(*group.shape[:-1], 2 * group.shape[-1]))
+    return group
 
 
 def _fewer(group: TensorGroup, count: int) -> TensorGroup:
@@ -109,15 +123,33 @@ def weights(deployment: Deployment) -> Band | None:
     found = fullest(model, layout(deployment)) if model is not None else None
     if model is None or found is None:
         return None
-    rule = sum(size for _, size in found) + rope_bytes(model, 4)
+    rule = sum(size for _, size in found) + _rope(model, deployment.launch.release)
     low, value, high = doubt(model)
     vendor = deployment.machine.gpu.vendor if deployment.machine and deployment.machine.gpu else "nvidia"
     more = 2.2 * GIB if vendor == "amd" and model.quantization and rule > 8 * GIB else 0.0
+    copy = left_of_repacking(model, layout(deployment))
     return Band(
-        rule * (1 + value) + min(0.08 * GIB, 0.02 * GIB + 0.01 * rule) + more / 2,
+        rule * (1 + value) + min(0.08 * GIB, 0.02 * GIB + 0.01 * rule) + more / 2 + 0.35 * copy,
         rule * (1 - low) - 0.02 * GIB,
         rule * (1 + high) + 0.25 * GIB + more,
     )  # fmt: skip
+
+
+def _rope(model: Model, release: Version | None) -> int:
+    """Rotary tables in fp32; those of mrope are no longer than others. Gemma-3 works its angles out in each
+    pass and keeps none up to 0.5.9 (models/gemma3_causal.py)."""
+    kind = model.model_type or ""
+    gemma3 = kind.startswith("gemma3") and not kind.startswith("gemma3n")
+    return 0 if gemma3 and not at_least(release, "0.5.10") else rope_bytes(model, 4, mrope=1)
+
+
+def left_of_repacking(model: Model, at: Layout) -> int:
+    """Bytes of a layer's 4-bit experts that are rewritten for their kernel: part of the copy stays behind until
+    something collects it (..0.5.18; 0.5.19 does before it measures). Kimi-K2.5 at tp 8: 0.25 of 0.66 GiB."""
+    if at_least(at.release, "0.5.19"):
+        return 0
+    four = [g for g in groups_of(model) if g.part == "experts" and g.dtype in ("I32", "U8")]
+    return repacked(four, cuts_of(model, at)) if four else 0
 
 
 def draft_weights(deployment: Deployment) -> Band | None:
@@ -170,21 +202,6 @@ def _kept(found: dict[str, int]) -> Band | None:
     loaded = sum(found.values())
     kept = loaded - found.get("embedding", 0) - found.get("head", 0)
     return Band(kept + min(0.1 * GIB, 0.05 * kept), kept, loaded * 1.06 + 0.5 * GIB)
-
-
-def lora_pool(deployment: Deployment) -> Band | None:
-    """Bytes of the adapter slots that follow the weights; None without LoRA. The targets are taken to be all
-    projections of attention and MLP; a rank that is not given may be 8 to 64."""
-    launch, model = deployment.launch, deployment.model
-    if model is None or not (launch.flag("enable_lora") or launch.get("lora_paths")):
-        return None
-    at = layout(deployment)
-    slots = count(launch, "max_loras_per_batch") or 8
-    rank = count(launch, "max_lora_rank")
-    stage = max(stages_of(model.num_layers, at), key=lambda stage: stage.num_layers)
-    each = lora_bytes(groups_of(model), cuts_of(model, at), stage, min(slots, 4096), 1)
-    value, low, high = (rank, rank // 2, rank) if rank else (16, 4, 64)
-    return Band(each * value, each * low, each * high) if each else None
 
 
 def load_peak(deployment: Deployment) -> Band | None:

@@ -19,7 +19,7 @@ _SPLIT = {
     "GptOssForCausalLM": "0.5.8", "MiMoV2FlashForCausalLM": "0.5.7", "MiMoV2ForCausalLM": "0.5.11",
     "Llama4ForConditionalGeneration": "0.5.8", "Step3p5ForCausalLM": "0.5.9", "Gemma4ForCausalLM": "0.5.11",
     "Gemma4ForConditionalGeneration": "0.5.11", "LagunaForCausalLM": "0.5.12",
-    "Step3p7ForConditionalGeneration": "0.5.13", "Gemma4UnifiedForConditionalGeneration": "0.5.13",
+    "Step3p7ForConditionalGeneration": "0.5.13", "Gemma4UnifiedForConditionalGeneration": "0.5.12",
     "MellumForCausalLM": "0.5.16", "InklingForConditionalGeneration": "0.5.16",
     "MuseGlimmerForCausalLM": "0.5.18", "MuseGlimmerForConditionalGeneration": "0.5.18",
 }  # fmt: skip

@@ -17,6 +17,7 @@ from ullage.engines.runtime.command import Command, read
 from ullage.engines.runtime.config_file import Files, expanded
 from ullage.engines.runtime.flags import FlagRow, Flags, FlagTable, Use, is_flag
 from ullage.engines.runtime.problems import Judge
+from ullage.engines.vllm.built import release_of
 from ullage.engines.vllm.printed import keywords
 from ullage.engines.vllm.values import closed, merged, nested, value_of, wrong
 
@@ -91,7 +92,7 @@ def parse(text: str, version: str | None, files: Files | None = None) -> Launch:
     refuse; of another program's command only the flags are read.
     """
     command = read(text, lambda words: owns_command(list(words)))
-    version = version or _release(command)
+    version = release_of(version or _release(command))
     args, unknown = _python(command), list[str]()
     if not args:
         args, unknown = _read(_arguments(command, parse_release(version), files), parse_release(version))
@@ -112,7 +113,7 @@ def problems(launch: Launch | str, version: str | None = None, files: Files | No
     if text is None:
         return []
     command = read(text, lambda words: owns_command(list(words)))
-    version = version or (None if isinstance(launch, str) else launch.version) or _release(command)
+    version = release_of(version or (None if isinstance(launch, str) else launch.version) or _release(command))
     if _python(command):
         return []
     release = parse_release(version)

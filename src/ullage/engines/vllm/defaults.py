@@ -126,14 +126,20 @@ def more_on_blackwell(num_seqs: int, limit: int, spec: int, family: int) -> int:
 
 
 def graph_sizes(
-    release: Version | None, num_seqs: int, limit: int, spec: int = 0, family: int = 90
+    release: Version | None,
+    num_seqs: int,
+    limit: int,
+    spec: int = 0,
+    family: int = 90,
+    asked: int | None = None,
 ) -> list[int]:
-    """The batch sizes, in tokens, that are captured by default, in ascending order.
+    """The batch sizes, in tokens, that are captured, in ascending order.
 
     ``limit`` is max_num_batched_tokens, ``spec`` the speculative tokens, ``family`` the capability times ten
-    (100 for 10.x). Rules of vllm 0.6.4 to 0.33.0, config/vllm.py.
+    (100 for 10.x), ``asked`` the largest size where the launch names it: it stands in place of the default's,
+    up to ``limit``. Rules of vllm 0.6.4 to 0.33.0, config/vllm.py.
     """
-    most = GRAPH_LIMIT.at(release)(num_seqs, limit, spec, family)
+    most = min(asked, limit) if asked else GRAPH_LIMIT.at(release)(num_seqs, limit, spec, family)
     newer = release is None or release >= Version("0.11.1")
     if newer:
         sizes = [n for n in (1, 2, 4) if n <= most] + list(range(8, min(most + 1, 256), 8))
@@ -144,7 +150,7 @@ def graph_sizes(
     if (release is None or release >= Version("0.20.1")) and limit <= most:
         sizes.append(limit)
     if release is None or release >= Version("0.29.0"):
-        sizes += _decode_sizes(release, num_seqs, limit, spec, family)
+        sizes += [n for n in _decode_sizes(release, num_seqs, limit, spec, family) if not asked or n <= most]
     return sorted(set(sizes))
 
 

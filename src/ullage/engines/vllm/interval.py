@@ -8,7 +8,8 @@ from ullage.core.deployment import Deployment, Interval
 from ullage.core.ledger import Entry
 from ullage.core.run import Failure, Run
 from ullage.core.units import GIB, Band
-from ullage.engines.vllm import peak
+from ullage.engines.vllm.beside import beside as beside_share
+from ullage.engines.vllm.outside import before_baseline
 from ullage.engines.vllm.peak import sampler_bytes
 from ullage.engines.vllm.pool import bytes_per_token, kv_plans
 from ullage.engines.vllm.readings import printed, smallest
@@ -152,9 +153,9 @@ def upper(deployment: Deployment, s: Settings) -> tuple[float | None, str]:
     if s.total is None or s.total.value <= 0:
         return None, "unknown: the GPU's total memory"
     free = smallest(deployment, "free_at_start_gib")
-    have = free.value.value * GIB if free else s.total.value - peak.before_baseline(s).value
+    have = free.value.value * GIB if free else s.total.value - before_baseline(s).value
     origin = f"free at start ({free.source})" if free else "free at start by estimate"
-    beside = peak.beside(deployment, s)
+    beside = beside_share(deployment, s)
     taken = sum(entry.bytes for entry in beside)
     names = ", ".join(f"{entry.name} {entry.bytes / GIB:.2f}" for entry in beside if entry.bytes)
     text = f"{have / GIB:.2f} GiB {origin}" + (
@@ -193,8 +194,8 @@ def shortage(deployment: Deployment, entries: list[Entry] | None = None) -> Band
     if s.total is None or t.requested is None:
         return None
     free = smallest(deployment, "free_at_start_gib")
-    have = free.value.band.scaled(GIB) if free else _minus(s.total, peak.before_baseline(s))
-    for entry in entries if entries is not None else peak.beside(deployment, s):
+    have = free.value.band.scaled(GIB) if free else _minus(s.total, before_baseline(s))
+    for entry in entries if entries is not None else beside_share(deployment, s):
         have = _minus(have, Band(entry.bytes, entry.low, entry.high))
     left = _minus(have, t.requested.band)
     return Band(-left.value, -left.high, -left.low)

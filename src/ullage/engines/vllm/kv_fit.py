@@ -11,7 +11,7 @@ from msgspec import Struct
 from packaging.version import Version
 
 from ullage.core.versions import Rules
-from ullage.engines.vllm.kv_groups import Group, block_bytes
+from ullage.engines.vllm.kv_blocks import Group, block_bytes, charged_bytes
 from ullage.engines.vllm.kv_need import request_blocks
 from ullage.engines.vllm.kv_specs import Cache, Spec
 
@@ -73,7 +73,7 @@ def first_group_only(worker: Worker, cache: Cache, length: int, release: Version
 @NEEDED.since("0.19.0", source="vllm 0.19.0 to 0.33.0, _max_memory_usage_bytes_from_groups")
 def sum_of_groups(worker: Worker, cache: Cache, length: int, release: Version | None) -> int:
     """bytes of a block * sum over groups of the blocks of one request."""
-    return block_bytes(worker.layout) * sum(group.blocks(cache, length, release) for group in worker.layout)
+    return charged_bytes(worker.layout) * sum(group.blocks(cache, length, release) for group in worker.layout)
 
 
 def needed_bytes(worker: Worker, cache: Cache, length: int, release: Version | None) -> int:

@@ -7,44 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import Struct
 from msgspec.structs import replace
 from packaging.version import Version
 
 from ullage.core.versions import Rules
-from ullage.engines.vllm.kv_need import request_blocks
+from ullage.engines.vllm.kv_blocks import Group
+from ullage.engines.vllm.kv_packed import PACK, is_packed
 from ullage.engines.vllm.kv_specs import Cache, Spec, cdiv
-
-
-class Group(Struct, frozen=True):
-    """Layers that share one block table. ``layers`` are positions in the whole model's list of specs.
-
-    ``specs`` has one entry a layer; where page sizes differ within one kind, so do they. ``lead`` stands for
-    the group's kind even on a pipeline stage that holds none of its layers.
-    """
-
-    layers: tuple[int, ...]
-    specs: tuple[Spec, ...]
-    lead: Spec
-
-    @property
-    def page_bytes(self) -> int:
-        """Bytes of one block over all layers of the group."""
-        return sum(spec.page_bytes for spec in self.specs)
-
-    @property
-    def mixed(self) -> bool:
-        """True if the engine keeps one spec a layer here (UniformTypeKVCacheSpecs)."""
-        return len({(spec.page_bytes, spec.shape) for spec in self.specs}) > 1
-
-    def blocks(self, cache: Cache, length: int, release: Version | None) -> int:
-        """Blocks of this group that one request of ``length`` tokens may hold."""
-        return request_blocks(self.lead, cache, length, release)
-
-    def on(self, first: int, end: int) -> Group:
-        """The part of the group that lies on a stage holding layers first to end."""
-        kept = [i for i, layer in enumerate(self.layers) if first <= layer < end]
-        return Group(tuple(self.layers[i] for i in kept), tuple(self.specs[i] for i in kept), self.lead)
 
 
 class UnequalPages(ValueError):
@@ -189,6 +158,8 @@ def groups(specs: Sequence[Spec], cache: Cache, release: Version | None) -> list
         return []
     if kinds_agree(layers, release):
         return [Group(tuple(range(len(layers))), tuple(layers), layers[0])]
+    if is_packed(layers):
+        return PACK.at(release)(layers)
     layers = UNIFY.at(release)(layers)
     buckets: dict[tuple[object, ...], list[int]] = {}
     for position, spec in enumerate(layers):
@@ -228,8 +199,3 @@ def round_robin(bucket: list[int], size: int) -> list[list[int]]:
     """A kind's layers dealt out in turn, so that every pipeline stage has some of each group."""
     count = cdiv(len(bucket), size)
     return [bucket[i::count] for i in range(count)]
-
-
-def block_bytes(layout: Sequence[Group]) -> int:
-    """Bytes of one block on a rank: the widest group's pages together. All groups draw from one pool."""
-    return max((group.page_bytes for group in layout), default=0)

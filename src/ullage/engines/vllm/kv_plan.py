@@ -12,6 +12,7 @@ from msgspec import Struct
 from packaging.version import Version
 
 from ullage.core.versions import Rules
+from ullage.engines.vllm.kv_blocks import Group, block_bytes
 from ullage.engines.vllm.kv_fit import (
     Worker,
     bisect,
@@ -22,7 +23,7 @@ from ullage.engines.vllm.kv_fit import (
     needed_bytes,
     sum_of_layers,
 )
-from ullage.engines.vllm.kv_groups import Group, UnequalPages, block_bytes, groups
+from ullage.engines.vllm.kv_groups import UnequalPages, groups
 from ullage.engines.vllm.kv_specs import Cache, Spec, cdiv
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ullage.core.deployment import Deployment
 from ullage.core.launch import Launch
-from ullage.core.model import Layer, Model
+from ullage.core.model import Model
 from ullage.engines.vllm.kv_specs import Cache, MambaMode, ssm_dtype
 from ullage.engines.vllm.options import (
     count,
@@ -55,6 +55,8 @@ def block_size(deployment: Deployment) -> int:
     major = gpu.capability[0] if gpu and gpu.capability else 9
     sparse = model is not None and any(layer.index_dim for layer in model.layers)
     latent = model is not None and model.is_mla and since(launch.release, "0.8.0")
+    if model is not None and any(layer.kind == "compressed" for layer in model.layers):
+        return 256  # DeepSeek-V4: the only size of its back ends (v1/attention/backends/mla/sparse_swa.py)
     return 64 if sparse or (latent and major in (9, 10)) else 16
 
 
@@ -107,19 +109,3 @@ def mamba_mode(launch: Launch, model: Model | None) -> MambaMode:
     kinds = {layer.state.kind for layer in model.layers if layer.state} if model else set()
     older = not since(launch.release, "0.32.0") and not num_speculative_tokens(launch)
     return "all" if older and kinds and kinds <= {"mamba1", "mamba2"} else "align"
-
-
-def draft_layers(deployment: Deployment) -> tuple[Layer, ...]:
-    """The attention layers that a draft head adds: an MTP head repeats the model's last attention layer; an
-    EAGLE head is taken to look like it too. Unknown (empty) for separate draft models."""
-    launch, model = deployment.launch, deployment.model
-    method = speculative_method(launch)
-    if model is None or not method or not num_speculative_tokens(launch):
-        return ()
-    attention = [layer for layer in model.layers if layer.kind in ("full", "mla", "sliding", "chunked")]
-    if not attention:
-        return ()
-    full = [layer for layer in attention if layer.kind in ("full", "mla")] or attention
-    if "mtp" in method:
-        return (full[-1],) * max(1, min(model.num_nextn_layers or 1, 8))
-    return (full[-1],) if method.startswith("eagle") else ()

@@ -182,9 +182,40 @@ def specs(model: Model, cache: Cache) -> list[Spec]:
     return out
 
 
+def compressed_specs(layer: Layer, cache: Cache) -> list[Spec]:
+    """The caches of a DeepSeek-V4 layer: the window; for a compression ratio the latents and the compressor's
+    state, and the same for an indexer. Pages are filled up to 576 bytes, of 16-bit caches to 512.
+
+    A token in fp8 takes head_dim - rope + 2 x rope + 8 bytes, 584. States are fp32, two vectors (twice as wide
+    at ratio 4) a token: 4 tokens a block at ratio 4, else 8 (vllm 0.20.0 to 0.33.0,
+    models/deepseek_v4/attention.py, compressor.py, v1/attention/backends/mla/sparse_swa.py).
+    """
+    plain = cache.dtype in ("bfloat16", "float16", "half")
+    align = 512 if plain else 576
+    token = 2 * layer.head_dim if plain else layer.head_dim + layer.rope_dim + 8
+    ratio = max(1, layer.compress_ratio)
+
+    def made(kind: Kind, block: int, size: int, window: int = 0) -> Spec:
+        return Spec(kind, block, cdiv(size, align) * align, window, shape=(size,), mla=True)
+
+    out = [made("sliding", 64, 64 * token, layer.window)]
+    if ratio == 1:
+        return out
+    kept, overlap, rows = cache.block_size // ratio, 1 + (ratio == 4), 4 if ratio == 4 else 8
+    out.append(made("full", cache.block_size, kept * token))
+    out.append(made("sliding", rows, rows * 2 * overlap * layer.head_dim * 4, overlap * ratio))
+    if layer.index_dim:
+        key = layer.index_dim + layer.index_dim // 128 * 4
+        out.append(made("full", cache.block_size, kept * key))
+        out.append(made("sliding", rows, rows * 2 * overlap * layer.index_dim * 4, overlap * ratio))
+    return out
+
+
 def layer_specs(layer: Layer, cache: Cache, page: int) -> list[Spec]:
-    if layer.kind in ("none", "shared", "compressed"):
+    if layer.kind in ("none", "shared"):
         return []
+    if layer.kind == "compressed":
+        return compressed_specs(layer, cache)
     if layer.state is not None and layer.kind != "linear":
         # attention and a recurrent mixer side by side: each keeps its own cache
         bare = replace(layer, state=None)

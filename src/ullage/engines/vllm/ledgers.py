@@ -7,10 +7,12 @@ from msgspec.structs import replace
 from ullage.core.deployment import Deployment
 from ullage.core.ledger import Entry, Ledger
 from ullage.core.units import Band
-from ullage.engines.vllm import peak
+from ullage.engines.vllm.beside import graphs_entry, workspaces
+from ullage.engines.vllm.outside import before_baseline
 from ullage.engines.vllm.readings import Term, read
 from ullage.engines.vllm.settings import Settings
 from ullage.engines.vllm.terms import Terms, named, terms
+from ullage.engines.vllm.weights import draft_weights, lora_slots
 
 
 def ledgers(deployment: Deployment, s: Settings, t: Terms) -> tuple[Ledger, ...]:
@@ -49,12 +51,33 @@ def ledger(deployment: Deployment, s: Settings, rank: str) -> Ledger:
     t = terms(deployment, s, rank or None)
     size = read(deployment, "total_gib", "init", "total", rank) or t.total
     entries = [baseline(deployment, s, size, rank)]
-    entries += [term.entry for term in t.held if term.band.value or term.band.high]
+    entries += [
+        entry for term in t.held if term.band.value or term.band.high for entry in parted(term, deployment)
+    ]
     if t.pool is not None and t.pool.band.value > 0:
         entries.append(t.pool.entry)
-    entries += graphs_left(deployment, s, t) + peak.workspaces(deployment, s)
+    entries += graphs_left(deployment, s, t) + workspaces(deployment, s)
     total = int(size.band.value) if size else 0
     return Ledger(rank, total, tuple(fitted(entries, total) if t.pool is not None else entries))
+
+
+def parted(term: Term, deployment: Deployment) -> list[Entry]:
+    """A term as entries: an estimate of the weights parted into the target's, a draft's, and LoRA's slots
+    (max_loras x max_lora_rank for each linear layer), all of which "Model loading took" counts."""
+    if term.name != "weights" or term.certainty != "estimated":
+        return [term.entry]
+    beside = (("draft weights", draft_weights(deployment)), ("LoRA slots", lora_slots(deployment)))
+    own = [
+        Term("weights", name, band, "estimated", "tensors by the sharding rules").entry
+        for name, band in beside if band is not None and 0 < band.value < term.band.value
+    ]  # fmt: skip
+    rest = term.entry
+    for entry in own:
+        rest = replace(
+            rest, bytes=rest.bytes - entry.bytes, low=max(0, rest.low - entry.low), high=rest.high - entry.high
+        )
+    sound = rest.low <= rest.bytes <= rest.high
+    return [rest, *own] if sound else [term.entry]
 
 
 def baseline(deployment: Deployment, s: Settings, total: Term | None, rank: str) -> Entry:
@@ -65,14 +88,12 @@ def baseline(deployment: Deployment, s: Settings, total: Term | None, rank: str)
             total.band.value - free.band.value, total.band.low - free.band.high, total.band.high - free.band.low
         )
         return Term("init", "taken before the start", band, "observed", free.source).entry
-    return Term(
-        "init", "CUDA context and communicators", peak.before_baseline(s), "estimated", "public logs"
-    ).entry
+    return Term("init", "CUDA context and communicators", before_baseline(s), "estimated", "public logs").entry
 
 
 def graphs_left(deployment: Deployment, s: Settings, t: Terms) -> list[Entry]:
     """CUDA graphs as captured, less what the estimate already reserved in the share."""
-    entry = peak.graphs_entry(deployment, s)
+    entry = graphs_entry(deployment, s)
     reserved = named(t.held, "graph estimate")
     if reserved is None:
         return [entry] if entry.high > 0 else []

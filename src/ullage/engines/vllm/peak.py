@@ -1,4 +1,4 @@
-"""What a rank needs beside weights and KV cache: the profile's peak, graphs, workspaces, communicators.
+"""The activation peak of the profile run: the transformer's pass over one batch, or the sampler's warm-up.
 
 Where the engine has a formula it is given; else a band with the place it was measured. All sizes in bytes
 of one rank.
@@ -9,10 +9,10 @@ from __future__ import annotations
 from packaging.version import Version
 
 from ullage.core.deployment import Deployment
-from ullage.core.ledger import Entry
 from ullage.core.model import Model
 from ullage.core.units import GIB, MIB, Band
 from ullage.core.versions import Rules
+from ullage.engines.vllm.encoder import encoder_bytes
 from ullage.engines.vllm.kv_specs import element_bytes
 from ullage.engines.vllm.options import second_runner, since
 from ullage.engines.vllm.settings import Settings
@@ -74,8 +74,9 @@ def activation_peak(deployment: Deployment, s: Settings) -> Band | None:
         low, high = either_runner(rows, model.vocab_size, elem, low, high, hidden)
     if model.num_experts:
         value, high = value + 0.4 * GIB, high + 1.6 * GIB
-    if model.vision is not None:
-        value, high = value + 0.2 * GIB, high + 1.5 * GIB
+    kept, own = encoder_bytes(deployment.launch, model, s)
+    if kept:
+        value, high = max(value + kept, own), max(high + kept, own) + 1.3 * GIB
     return Band(value, min(low, value), high)
 
 
@@ -89,34 +90,65 @@ def either_runner(
 
 
 def transformer_bytes(model: Model, s: Settings, elem: float) -> float:
-    """Bytes of activations of one batch in the widest layer: three times hidden, and the MLP's or experts'."""
+    """Bytes of activations of one batch in the widest layer: three times hidden, and the MLP's, the experts' or
+    the linear attention's. DeepSeek-V4 keeps four residual streams (models/deepseek_v4, hyper-connections)."""
     tokens, tp = s.max_num_batched_tokens, s.cache.tp
     dense = 0 if model.num_experts and not model.is_mla else 3 * model.intermediate_size / tp
-    wide = 3 * model.hidden_size + max(dense, expert_elements(model, tp))
+    streams = 4 if any(layer.kind == "compressed" for layer in model.layers) else 1
+    inner = max(dense, expert_elements(model, s.expert_ways), linear_elements(model, tp))
+    wide = 3 * streams * model.hidden_size + inner
     return tokens * wide * elem + mla_profile_bytes(model, s) + indexer_bytes(model, s)
 
 
-def expert_elements(model: Model, tp: int) -> float:
-    """Elements that the fused experts need for a token: top-k x (max(2 I / tp, hidden) + I / tp).
+def linear_elements(model: Model, tp: int) -> float:
+    """Elements that a recurrent layer needs for a token while it works off a batch in chunks.
+
+    GDN and KDA, chunks of 64: the projections before and after the convolution, the gate, five values (q, k, v
+    as used, w, u), the chunk's matrix in fp32, and one state for 64 tokens (layers/fla/ops, chunk.py). Mamba 2,
+    chunks of 256: the projections, four values, one state in fp32 (layers/mamba/ops, ssd_combined.py); a public
+    start with 262144 tokens in one batch took some 9 GiB on each of 4 ranks, 70,000 elements a token.
+    """
+    kinds = ("gdn", "kda", "mamba2")
+    state = next((layer.state for layer in model.layers if layer.state and layer.state.kind in kinds), None)
+    if state is None:
+        return 0.0
+    value = state.num_heads * state.head_dim
+    if state.kind == "mamba2":
+        return (2 * state.conv_dim + 4 * value + value * state.state_size / 128) / tp
+    gates = 4 * state.num_heads * state.state_size if state.kind == "kda" else 0
+    return (2 * state.conv_dim + 6 * value + 128 * state.num_heads + value * state.state_size / 64 + gates) / tp
+
+
+def expert_elements(model: Model, ways: int) -> float:
+    """Elements that the fused experts need for a token: top-k x (max(2 I / ways, hidden) + I / ways).
 
     Two workspaces, the first of which holds gate and up and then the output (vllm 0.9 on, fused_moe.py).
     """
     if not model.num_experts:
         return 0.0
-    inner = (model.moe_intermediate_size or model.intermediate_size) / tp
+    inner = (model.moe_intermediate_size or model.intermediate_size) / ways
     return max(1, model.experts_per_token) * (max(2 * inner, model.hidden_size) + inner)
 
 
 def indexer_bytes(model: Model, s: Settings) -> float:
-    """Bytes that a sparse-attention indexer reserves in the profile: 40 x max_model_len keys of 132 bytes (of
-    compressed layers one for each 4 tokens), from 0.18.0 on VLLM_SPARSE_INDEXER_MAX_LOGITS_MB (512) MiB of
-    logits (v1/attention/backends/mla/indexer.py)."""
+    """Bytes that sparse attention reserves in the profile: the work space that its indexer and its prefill
+    share, and from 0.18.0 on VLLM_SPARSE_INDEXER_MAX_LOGITS_MB (512) MiB of logits.
+
+    Indexer: 40 x max_model_len keys of 132 bytes, of compressed or pooled layers one for several tokens
+    (v1/attention/backends/mla/indexer.py). Prefill from an fp8 cache: 5 x max_model_len latents of 576 in 16
+    bit, and the queries of one batch for 64 heads (flashmla_sparse.py, 0.11.1 on). Below SM90 only patched
+    builds run it, with kernels of their own that keep none of it (peak 0.6 GiB in a public log of RTX 3090).
+    """
     indexed = [layer for layer in model.layers if layer.index_dim]
-    if not indexed:
+    if not indexed or s.ampere:
         return 0.0
-    ratio = min((layer.compress_ratio for layer in indexed if layer.compress_ratio), default=1)
+    ratio = min((layer.compress_ratio or layer.index_pool for layer in indexed), default=1)
     logits = 512 * MIB if since(s.release, "0.18.0") else 0
-    return (s.max_model_len or model.max_context or 0) * 40 * 132.0 / ratio + logits
+    length = s.max_model_len or model.max_context or 0
+    prefill = 0.0
+    if model.is_mla and s.cache.dtype.startswith("fp8") and ratio == 1:
+        prefill = (5.0 * length + 64 * s.max_num_batched_tokens) * 576 * 2
+    return max(length * 40 * 132.0 / ratio, prefill) + logits
 
 
 def mla_profile_bytes(model: Model, s: Settings) -> float:
@@ -137,150 +169,3 @@ def mla_context_tokens(s: Settings) -> int:
     cap = 65536 if since(s.release, "0.11.0") else 131072
     length, rows = s.max_model_len or cap, s.max_num_seqs * s.cache.block_size
     return max(min(max(8 * length, 4 * rows), cap), rows)
-
-
-def non_torch(s: Settings, nvlink: bool | None = None) -> Band:
-    """Bytes outside PyTorch that the profile sees grow: libraries, lazily made communicators.
-
-    One GPU: 0.02 to 0.13 GiB, from 0.18.0 on, where the graph rehearsal runs inside the measured region, 0.25
-    to 0.27. Tensor parallel: on NVLink 0.6, from 0.18.0 on 2.07 to 2.21; over PCIe 0.2 to 0.3; before 0.11.0
-    NCCL and the custom all-reduce are in it (0.2 to 3.6). Public logs.
-    """
-    rehearsed = since(s.release, "0.18.0")
-    if s.cache.tp == 1:
-        low, value, high = (0.06, 0.25, 0.45) if rehearsed else (0.0, 0.1, 0.6)
-        if s.release is None:
-            low, value = 0.02, 0.15
-        if s.cache.pp > 1:
-            low, value, high = 0.02, 0.1, 1.0
-    elif nvlink is False:
-        low, value, high = 0.1, (1.0 if rehearsed else 0.3), (2.4 if rehearsed else 1.6)
-        value = 0.6 if s.release is None else value
-    else:
-        low, value, high = (0.3, 2.1 if nvlink else 1.2, 2.4) if rehearsed else (0.05, 0.6, 2.4)
-    if s.release is not None and not since(s.release, "0.7.0"):
-        value, high = value + 0.3, high + 1.6
-    return Band(value * GIB, low * GIB, high * GIB)
-
-
-def before_baseline(s: Settings) -> Band:
-    """Bytes taken before the engine looks at free memory: CUDA context; from 0.11.0 NCCL and custom
-    all-reduce too."""
-    context = Band(0.5 * GIB, 0.25 * GIB, 0.75 * GIB)
-    if s.cache.tp * s.cache.pp == 1 or not since(s.release, "0.11.0"):
-        return context
-    return Band(context.value + 0.6 * GIB, context.low + 0.1 * GIB, context.high + 2.0 * GIB)
-
-
-def estimate(first: dict[str, float], second: dict[str, float], counts: dict[str, int]) -> float:
-    """The engine's own graph estimate in bytes, from the first two captures of each mode.
-
-    max over modes of the first + sum over modes of (count - 1) x max(second, 1 MiB)
-    (vllm 0.18.0 on, v1/worker/gpu_model_runner.py, profile_cudagraph_memory)
-    """
-    rest = sum((counts[mode] - 1) * max(second[mode], MIB) for mode in counts)
-    return max(first.values(), default=0.0) + rest
-
-
-def graph_bytes(s: Settings, model: Model | None = None) -> Band:
-    """Bytes of the graph pool after capture: 0.8 to 1.2 GiB for 51 + 51 graphs of a dense 8-14B model.
-
-    Public logs show 0.1 to 1.9 GiB, a few MiB to some 25 MiB a graph; more layers, more bytes.
-    """
-    if not s.graph_sizes:
-        return Band(0.0, 0.0, 0.0)
-    sets = 2 if s.full_graphs else 1
-    count = len(s.graph_sizes) * sets
-    layers = (model.num_layers if model and model.num_layers else 40) / 40 / s.cache.pp
-    return Band(
-        count * 8 * MIB * layers + 0.1 * GIB, 0.03 * GIB, count * 22 * MIB * max(1.0, layers) + 0.3 * GIB
-    )
-
-
-def estimated_graphs(s: Settings, model: Model | None = None) -> Band:
-    """Bytes that the release subtracts for graphs; its estimate is 1 to 5 times what the capture then takes."""
-    if not s.subtracts_graphs:
-        return Band(0.0, 0.0, 0.0)
-    actual = graph_bytes(s, model)
-    return Band(1.3 * actual.value, 0.5 * actual.low, 3 * actual.high)
-
-
-def workspaces(deployment: Deployment, s: Settings) -> list[Entry]:
-    """What is allocated after the budget was fixed and so must fit beside the requested share."""
-    model, out = deployment.model, []
-    if model is not None and model.is_mla and s.core == "V1":
-        latent = next(layer for layer in model.layers if layer.kind == "mla")
-        size = (
-            mla_context_tokens(s)
-            * (latent.kv_lora_rank + latent.rope_dim)
-            * element_bytes("auto", s.cache.model_dtype)
-        )
-        out.append(Entry("graph_capture", "MLA context workspace", int(size), 0, int(size), "estimated",
-                         "vllm, mla/common.py: tokens x 576 x elem"))  # fmt: skip
-    flashinfer = flashinfer_bytes(deployment, s)
-    if flashinfer is not None:
-        out.append(Entry("graph_capture", "FlashInfer workspace", int(flashinfer.value), int(flashinfer.low),
-                         int(flashinfer.high), "estimated", "vllm, backends/flashinfer.py"))  # fmt: skip
-    return out
-
-
-def flashinfer_bytes(deployment: Deployment, s: Settings) -> Band | None:
-    """The FlashInfer workspace: 256 MiB to 0.11.0, then 394 MiB (VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE); used
-    by default on capability 10.x, or where the back end is asked for. None where it is not used."""
-    launch = deployment.launch
-    asked = f"{launch.text('attention_backend') or ''} {launch.env.get('VLLM_ATTENTION_BACKEND', '')}".upper()
-    gpu = deployment.machine.gpu if deployment.machine else None
-    blackwell = gpu is not None and gpu.capability is not None and gpu.capability[0] == 10
-    if "FLASHINFER" not in asked and (asked.strip() or not blackwell):
-        return None
-    given = launch.env.get("VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE", "")
-    default = (394 if since(s.release, "0.11.1") else 256) * MIB
-    size = int(given) if given.isascii() and given.isdigit() and len(given) < 13 else default
-    return Band(size, 0 if not asked.strip() else size, size)
-
-
-def custom_all_reduce(deployment: Deployment, s: Settings) -> Entry | None:
-    """24 MiB and some metadata a rank where the custom all-reduce is used: 2 GPUs, or 4, 6, 8 with full
-    NVLink."""
-    if s.cache.tp not in (2, 4, 6, 8) or deployment.launch.flag("disable_custom_all_reduce"):
-        return None
-    nvlink = deployment.machine.nvlink if deployment.machine else None
-    if s.cache.tp > 2 and nvlink is False:
-        return None
-    low = 0 if s.cache.tp > 2 and nvlink is None else 24 * MIB
-    return Entry("init", "custom all-reduce", 24 * MIB, low, 26 * MIB, "estimated",
-                 "vllm, custom_all_reduce.py: buffer, scratch and rank data of 8 MiB each")  # fmt: skip
-
-
-def beside(deployment: Deployment, s: Settings) -> list[Entry]:
-    """Everything that must fit into what the requested share leaves free: graphs where they are not subtracted,
-    workspaces, and the sampler warm-up as far as it exceeds the room that the profile's peak leaves in the
-    share."""
-    out = [] if s.subtracts_graphs else [graphs_entry(deployment, s)]
-    return (
-        [entry for entry in out if entry.high > 0] + workspaces(deployment, s) + sampler_beyond(deployment, s)
-    )
-
-
-def graphs_entry(deployment: Deployment, s: Settings) -> Entry:
-    read = deployment.readings.get("graphs_gib")
-    if read is not None:
-        band = read.value.band.scaled(GIB)
-        return Entry("graph_capture", "CUDA graphs", int(band.value), int(band.low), int(band.high), "observed",
-                     read.source)  # fmt: skip
-    band = graph_bytes(s, deployment.model)
-    return Entry("graph_capture", "CUDA graphs", int(band.value), int(band.low), int(band.high), "estimated",
-                 "sizes captured x bytes a graph in public logs")  # fmt: skip
-
-
-def sampler_beyond(deployment: Deployment, s: Settings) -> list[Entry]:
-    """The sampler warm-up of the first model runner runs after the capture (0.8.0 on). The profile took the
-    same room, so normally nothing is left over; the high limit is one buffer of logits, lost to
-    fragmentation."""
-    model = deployment.model
-    if model is None or not model.vocab_size or s.core == "V0" or second_runner(deployment.launch, model):
-        return []
-    rows = min(s.max_num_seqs, s.max_num_batched_tokens)
-    one = rows * model.vocab_size * 4
-    return [Entry("warmup", "sampler warm-up beyond the profile's peak", 0, 0, one, "estimated",
-                  "max_num_seqs x vocabulary x 4 bytes")]  # fmt: skip

@@ -46,10 +46,9 @@ def stage_pools(deployment: Deployment, s: Settings) -> list[Band] | None:
 
 
 def kv_stages(deployment: Deployment, s: Settings) -> list[list[Spec]] | None:
-    """The specs of each pipeline stage, the draft's layers on the last one; None where the model is unknown, or
-    its cache is packed in a way that is not computed here (DeepSeek-V4)."""
+    """The specs of each pipeline stage, the draft's layers on the last one; None where the model is unknown."""
     model = deployment.model
-    if model is None or not model.layers or any(layer.kind == "compressed" for layer in model.layers):
+    if model is None or not model.layers:
         return None
     parts = stages(model, s.cache, s.release)
     if s.draft:

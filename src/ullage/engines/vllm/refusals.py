@@ -13,6 +13,7 @@ from ullage.core.launch import Launch
 from ullage.core.model import Model
 from ullage.engines.base import Refusal
 from ullage.engines.runtime.divisible import uneven
+from ullage.engines.vllm.built import patched
 from ullage.engines.vllm.options import as_length, config, count, size
 
 
@@ -24,6 +25,9 @@ def refusals(deployment: Deployment) -> tuple[Refusal, ...]:
 
 
 def _uneven(launch: Launch, model: Model) -> Iterator[Refusal]:
+    """Sizes that the ranks cannot share; a patched build may fill heads up (public: 64 heads on 3 ranks)."""
+    if patched(launch.version):
+        return
     tp = size(launch, "tensor")
     dp = max(1, count(launch, "data_parallel_size", 65536) or 1)
     experts = 1 if launch.flag("enable_expert_parallel") else tp * dp

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from msgspec import Struct
@@ -9,10 +10,12 @@ from packaging.version import Version
 
 from ullage.core.deployment import Deployment
 from ullage.core.launch import Launch
+from ullage.core.machine import Gpu
 from ullage.core.model import Layer, Model
 from ullage.core.units import GIB, Band
 from ullage.engines.vllm import defaults
-from ullage.engines.vllm.kv_settings import draft_layers, kv_cache
+from ullage.engines.vllm.drafts import draft_layers
+from ullage.engines.vllm.kv_settings import kv_cache
 from ullage.engines.vllm.kv_specs import Cache
 from ullage.engines.vllm.options import (
     as_length,
@@ -21,6 +24,7 @@ from ullage.engines.vllm.options import (
     num_speculative_tokens,
     second_runner,
     since,
+    size,
     speculative_method,
 )
 
@@ -31,7 +35,9 @@ class Settings(Struct, frozen=True):
     """The settings that memory depends on. None where neither the launch nor a default tells.
 
     ``graph_sizes`` is empty without CUDA graphs; ``subtracts_graphs`` says whether the estimate comes off the
-    budget; ``unknown`` names what was assumed for want of knowledge.
+    budget; ``marlin`` that 4-bit experts run through Marlin; ``unified`` that GPU and host share their memory,
+    ``ampere`` that the GPU is older than SM90; ``expert_ways`` counts the ranks that share one expert;
+    ``unknown`` names what was assumed for want of knowledge.
     """
 
     release: Version | None
@@ -49,9 +55,21 @@ class Settings(Struct, frozen=True):
     graph_sizes: tuple[int, ...]
     subtracts_graphs: bool
     kv_bytes: int | None
+    marlin: bool = False
+    unified: bool = False
+    ampere: bool = False
+    expert_ways: int = 1
     length_given: bool = True
     draft: tuple[Layer, ...] = ()
     unknown: tuple[str, ...] = ()
+
+    @property
+    def num_graphs(self) -> tuple[int, ...]:
+        """Graphs of each mode: piecewise for all sizes, and full ones for batches of decodes only, which have
+        at most max_num_seqs x (1 + speculative tokens) tokens (v1/cudagraph_dispatcher.py, 0.11.0 on)."""
+        decode = self.max_num_seqs * (1 + self.cache.num_speculative_tokens)
+        full = sum(1 for size in self.graph_sizes if size <= decode)
+        return (len(self.graph_sizes), full) if self.full_graphs else (len(self.graph_sizes),)
 
 
 def settings(deployment: Deployment) -> Settings:
@@ -68,6 +86,7 @@ def settings(deployment: Deployment) -> Settings:
     given = given if given is not None and 0 < given < 10 else None
     spec, unknown = num_speculative_tokens(launch), []
     draft = draft_layers(deployment)
+    gpu = deployment.machine.gpu if deployment.machine else None
     if spec and not draft and speculative_method(launch) not in ("ngram", "suffix", "[ngram]"):
         unknown.append("the draft model's layers")
     return Settings(
@@ -76,6 +95,9 @@ def settings(deployment: Deployment) -> Settings:
         graphs and since(release, "0.11.0") and mode != "PIECEWISE",
         tuple(graph_sizes(deployment, core, seqs, tokens, spec)) if graphs else (),
         graphs and subtracts_graphs(launch, deployment.model), count(launch, "kv_cache_memory_bytes"),
+        marlin=marlin(deployment), unified=gpu is not None and gpu.unified_memory,
+        ampere=gpu is not None and gpu.capability is not None and gpu.capability < (9, 0),
+        expert_ways=1 if launch.flag("enable_expert_parallel") else size(launch, "tensor"),
         length_given=length_given(deployment), draft=draft, unknown=tuple(unknown),
     )  # fmt: skip
 
@@ -137,9 +159,8 @@ def batch_limits(deployment: Deployment, core: Core, total: Band | None, length:
     launch, release = deployment.launch, deployment.launch.release
     tokens, seqs = count(launch, "max_num_batched_tokens"), count(launch, "max_num_seqs")
     gpu = deployment.machine.gpu if deployment.machine else None
-    device = defaults.Device(
-        gpu.name if gpu else "", int(total.value) if total else 0, gpu.capability if gpu else None
-    )
+    size_seen = 0 if carved_out(gpu, release) else int(total.value) if total else 0
+    device = defaults.Device(gpu.name if gpu else "", size_seen, gpu.capability if gpu else None)
     if core == "V0":
         chunked = launch.flag("enable_chunked_prefill")
         default_tokens, default_seqs = defaults.v0_batch(length or 0, chunked, release)
@@ -153,6 +174,26 @@ def batch_limits(deployment: Deployment, core: Core, total: Band | None, length:
     if seqs is None and since(release, "0.10.1"):
         default_seqs = min(default_seqs, limit)
     return max(1, limit), max(1, seqs or default_seqs)
+
+
+def marlin(deployment: Deployment) -> bool:
+    """True where 4-bit experts surely run through Marlin: as asked, or for want of FP4 hardware below SM100."""
+    gpu = deployment.machine.gpu if deployment.machine else None
+    older = gpu is not None and gpu.capability is not None and gpu.capability < (10, 0)
+    return older or deployment.launch.text("moe_backend") == "marlin"
+
+
+_APU = re.compile(r"unified|ryzen|strix|radeon 8\d\d\ds", re.IGNORECASE)
+
+
+def carved_out(gpu: Gpu | None, release: Version | None) -> bool:
+    """True for an AMD part that shares the host's memory: the batch defaults go by the VRAM that amdsmi names,
+    a small carve-out, though PyTorch may use far more (0.24.0 on, platforms/rocm.py,
+    get_device_total_memory)."""
+    if gpu is None or not since(release, "0.24.0"):
+        return False
+    amd = gpu.vendor == "amd" or re.search(r"\b(?:amd|rocm|radeon)\b", gpu.name, re.IGNORECASE) is not None
+    return amd and (gpu.unified_memory or _APU.search(gpu.name) is not None)
 
 
 def graph_sizes(deployment: Deployment, core: Core, seqs: int, tokens: int, spec: int) -> list[int]:
@@ -171,13 +212,13 @@ def graph_sizes(deployment: Deployment, core: Core, seqs: int, tokens: int, spec
         return defaults.v0_graph_sizes(seqs)
     gpu = deployment.machine.gpu if deployment.machine else None
     family = gpu.capability[0] * 10 if gpu and gpu.capability else 90
-    made = defaults.graph_sizes(launch.release, seqs, tokens, spec, family)
     largest = (
         compilation.get("max_cudagraph_capture_size")
         or count(launch, "max_cudagraph_capture_size")
         or (sizes or [0])[0]
     )
-    return [n for n in made if n <= largest] if isinstance(largest, int) and largest > 0 else made
+    asked = min(largest, 1 << 16) if isinstance(largest, int) and largest > 0 else None
+    return defaults.graph_sizes(launch.release, seqs, tokens, spec, family, asked)
 
 
 def subtracts_graphs(launch: Launch, model: Model | None) -> bool:

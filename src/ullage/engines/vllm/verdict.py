@@ -10,6 +10,7 @@ from ullage.core.units import GIB, Band
 from ullage.engines.vllm.kv_plan import KvPlan
 from ullage.engines.vllm.ledgers import ledgers
 from ullage.engines.vllm.options import since
+from ullage.engines.vllm.outside import before_baseline
 from ullage.engines.vllm.pool import bytes_per_token, kv_plans, kv_stages, kv_tokens
 from ullage.engines.vllm.readings import printed, smallest
 from ullage.engines.vllm.settings import Settings, settings
@@ -25,7 +26,8 @@ def budget(deployment: Deployment) -> Budget:
     base = Budget(
         formula=formula(s, t), rule=rule(s), pool_bytes=t.pool.band if t.pool else None,
         bytes_per_token=bytes_per_token(deployment, s), kv_tokens=kv_tokens(deployment, s, t, plans),
-        ledgers=ledgers(deployment, s, t), missing=missing(deployment, s, t), warnings=warnings(s, t),
+        ledgers=ledgers(deployment, s, t), missing=missing(deployment, s, t),
+        warnings=(*warnings(s, t), *host_memory(deployment, s)),
     )  # fmt: skip
     return judged(base, deployment, s, t, plans)
 
@@ -57,11 +59,28 @@ def against(have: Band, need: Band) -> str:
 
 
 def free_check(deployment: Deployment, s: Settings, t: Terms) -> Check | None:
-    """Free memory at the start must reach the share, or the start is refused (V1, 0.9.1 on)."""
-    free = smallest(deployment, "free_at_start_gib")
-    if free is None or t.requested is None or s.core == "V0" or not since(s.release, "0.9.1"):
+    """Free memory at the start must reach the share, or the start is refused (V1, 0.9.1 on). Where nothing
+    tells what is free, only a share beyond what an idle GPU has counts: its total less the context, and on GPUs
+    that share the host's memory what is free of it."""
+    if t.requested is None or s.core == "V0" or not since(s.release, "0.9.1"):
         return None
-    return "init", "free-memory-below-request", against(free.value.band.scaled(GIB), t.requested.band)
+    free = smallest(deployment, "free_at_start_gib")
+    if free is not None:
+        return "init", "free-memory-below-request", against(free.value.band.scaled(GIB), t.requested.band)
+    idle = idle_bytes(deployment, s)
+    beyond = idle is not None and s.release is not None and t.requested.band.low > idle.high
+    return ("init", "free-memory-below-request", "fails") if beyond else None
+
+
+def idle_bytes(deployment: Deployment, s: Settings) -> Band | None:
+    """Bytes free on a GPU that nothing else uses, once the engine has its context."""
+    gpu = deployment.machine.gpu if deployment.machine else None
+    if s.unified:
+        return gpu.free_bytes if gpu else None
+    if s.total is None:
+        return None
+    taken = before_baseline(s)
+    return Band(s.total.value - taken.value, s.total.low - taken.high, s.total.high - taken.low)
 
 
 def load_check(t: Terms) -> Check | None:
@@ -112,20 +131,20 @@ def fit_check(
 def states_check(
     deployment: Deployment, s: Settings, plans: tuple[KvPlan, KvPlan, KvPlan] | None
 ) -> Check | None:
-    """Hybrid models with full graphs need a block for each of max_num_seqs sequences (0.20.0 on); 0.18 and 0.19
-    capture fewer sizes instead; before, a captured size beyond the blocks ends in a CUDA error."""
+    """Hybrid models with full graphs need a block for each of max_num_seqs sequences: from 0.20.0 on the engine
+    says so, 0.17.0 to 0.19.1 die while they capture ("device kernel image is invalid",
+    vllm-project/recipes#551); before, a captured size beyond the blocks ends in a CUDA error."""
     model = deployment.model
     hybrid = model is not None and any(layer.state for layer in model.layers)
     shown = deployment.reading("mamba_blocks")
     if not hybrid and shown is None:
         return None
-    adjusted = since(s.release, "0.18.0") and not since(s.release, "0.20.0")
-    if not s.full_graphs or adjusted or (shown is None and plans is None):
+    if not s.full_graphs or (shown is None and plans is None):
         return None
     if "graphs_gib" in deployment.readings:
         return None  # the capture has been: the check had passed
     blocks = shown or Band(*(one.blocks for one in plans or ()))
-    most = s.max_num_seqs if since(s.release, "0.20.0") else min(s.max_num_seqs, max(s.graph_sizes, default=0))
+    most = s.max_num_seqs if since(s.release, "0.17.0") else min(s.max_num_seqs, max(s.graph_sizes, default=0))
     asked = deployment.reading("max_num_seqs") or Band(most, most, most)
     return "graph_capture", "mamba-blocks-below-max-num-seqs", against(blocks, asked)
 
@@ -148,3 +167,17 @@ def warnings(s: Settings, t: Terms) -> tuple[str, ...]:
     if s.release is None:
         out.append("the release is not known: the newest rules are used")
     return tuple(out)
+
+
+def host_memory(deployment: Deployment, s: Settings) -> tuple[str, ...]:
+    """What the launch takes of the host's memory: pinned KV blocks (for all ranks of TP together), weights kept
+    there (for each GPU), V0's swap space (for each GPU, 4 GiB unless said; config/cache.py,
+    config/offload.py)."""
+    launch, ranks = deployment.launch, s.cache.tp * s.cache.pp
+    swap = launch.number("swap_space") if launch.get("swap_space") is not None else 4.0
+    uses = (
+        ("--kv-offloading-size", launch.number("kv_offloading_size") or 0.0),
+        ("--cpu-offload-gb", (launch.number("cpu_offload_gb") or 0.0) * ranks),
+        ("--swap-space", (swap or 0.0) * ranks if s.core == "V0" else 0.0),
+    )
+    return tuple(f"{flag}: {size:g} GiB of the host's memory" for flag, size in uses if 0 < size < 1e6)

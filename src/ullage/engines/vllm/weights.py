@@ -18,6 +18,7 @@ from ullage.engines.runtime.adapters import lora_bytes
 from ullage.engines.runtime.loading import cast_of, converted, doubt, groups_of, rope_bytes
 from ullage.engines.runtime.mxfp4 import Kernel, padded
 from ullage.engines.runtime.shards import VISION, Cuts, Stage, parts, repacked
+from ullage.engines.vllm.drafts import draft_model, guessed_weights
 from ullage.engines.vllm.layout import Layout, cuts_of, layout, stages_of
 from ullage.engines.vllm.options import config, count, num_speculative_tokens, since, speculative_method
 
@@ -157,14 +158,9 @@ def draft_weights(deployment: Deployment) -> Band | None:
     at = layout(deployment)
     if "mtp" in method:
         return _kept(_mtp_parts(model, at))
-    given = config(launch, "speculative_config").get("model") or launch.get("speculative_model")
-    if not isinstance(given, str) or "ngram" in method:
-        return None
-    from ullage.models.catalogue import find
-
-    draft = find(given)
+    draft = draft_model(launch)
     if draft is None:
-        return None
+        return guessed_weights(model, method, at.tp)
     tp = config(launch, "speculative_config").get("draft_tensor_parallel_size")
     at = replace(at, pp=1, tp=tp) if isinstance(tp, int) and 0 < tp <= at.tp else replace(at, pp=1)
     if "eagle" in method:

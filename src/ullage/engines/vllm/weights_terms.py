@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from ullage.core.deployment import Deployment
 from ullage.core.model import Model
 from ullage.core.units import GIB, Band
-from ullage.engines.vllm import peak
 from ullage.engines.vllm.options import count
+from ullage.engines.vllm.outside import non_torch
 from ullage.engines.vllm.readings import Term, read
 from ullage.engines.vllm.settings import Settings
 from ullage.engines.vllm.weights import draft_weights
@@ -34,9 +34,23 @@ def weights_terms(deployment: Deployment, s: Settings, rank: str | None) -> tupl
     if weights is None:
         weights = weights_estimate(deployment, s)
     if other is None:
-        nvlink = deployment.machine.nvlink if deployment.machine else None
-        other = Term("profile", "non-torch", peak.non_torch(s, nvlink), "estimated", "public logs")
+        nvlink = linked(deployment, s)
+        other = Term("profile", "non-torch", non_torch(s, nvlink), "estimated", "public logs")
     return weights, other
+
+
+#: parts that come with NVLink between more than two; all others of more than two ranks talk over PCIe
+_LINKED = re.compile(r"\b(?:[AHB]\d{3}|H20|GB\d{3}|GH200|V100)\b|sxm|hgx|dgx", re.IGNORECASE)
+
+
+def linked(deployment: Deployment, s: Settings) -> bool | None:
+    """True or False where it is known whether the ranks have NVLink: GeForce and workstation cards have none
+    among more than two; None where the name does not tell."""
+    machine = deployment.machine
+    if machine is None or machine.nvlink is not None or s.cache.tp <= 2:
+        return machine.nvlink if machine else None
+    name = machine.gpu.name if machine.gpu else ""
+    return False if name.startswith("NVIDIA") and not _LINKED.search(name) else None
 
 
 def _zero_other(consumed: Term) -> Term:

@@ -23,13 +23,15 @@ When = dict[str, list[str | int | bool]]
 
 
 class Component(Struct, frozen=True, forbid_unknown_fields=True):
-    """A kernel, backend or mechanism. ``when``: the launches that use it; ``instead``: what to do without."""
+    """A kernel, backend or mechanism. ``when``: the launches that use it; ``instead``: what to do without;
+    ``several``: it works between GPUs, one alone has no use for it."""
 
     id: str
     name: str
     when: When = {}
     instead: str = ""
     quiet: bool = False
+    several: bool = False
     cause: str | None = None
     phase: Phase | None = None
 
@@ -47,6 +49,7 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True):
     vendor: str = "nvidia"
     ranks_over: int = 0
     nvlink: bool | None = None
+    p2p: bool | None = None
     when: When = {}
     unless: When = {}
     message: str = ""
@@ -204,6 +207,7 @@ def status(
     *,
     ranks: int = 1,
     nvlink: bool | None = None,
+    p2p: bool | None = None,
 ) -> Known:
     """What is known of ``component`` on an architecture in a release, for who builds a table of it.
 
@@ -212,7 +216,7 @@ def status(
     for row in rows.rows:
         if row.component != component or row.when or row.unless or not row.architectures:
             continue
-        fabric = ranks > row.ranks_over and row.nvlink in (None, nvlink)
+        fabric = ranks > row.ranks_over and row.nvlink in (None, nvlink) and row.p2p in (None, p2p)
         if fabric and row.span.holds(release) and row.of_architecture(capability, "nvidia"):
             return Known(row.result, row)
     return Known("unknown")

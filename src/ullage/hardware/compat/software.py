@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from ullage.core.finding import Hazard
 from ullage.core.tables import load
-from ullage.core.versions import Span
+from ullage.core.versions import Span, parse_release
 from ullage.hardware.compat.subject import Subject, matches
 
 
@@ -132,3 +132,47 @@ def _toolkit(asked: Subject, torch: Torch | None, driver: int) -> Iterator[Hazar
             f"(“the provided PTX was compiled with an unsupported toolchain”).",
             row.source, certain=False, message="the provided PTX was compiled with an unsupported toolchain",
         )  # fmt: skip
+
+
+class Wheel(Struct, frozen=True, forbid_unknown_fields=True):
+    """A build of torch: the compute capabilities that it holds code for, and the newest PTX."""
+
+    cuda: str
+    architectures: list[str]
+    source: str
+    since: str | None = None
+    until: str | None = None
+    machine: str = "x86_64"
+    ptx: str | None = None
+
+    @property
+    def span(self) -> Span:
+        return Span(self.since, self.until)
+
+    def runs(self, capability: tuple[int, int]) -> bool:
+        """Code for X.y runs on X.z with z >= y; PTX is compiled on anything newer."""
+        compiled = [tuple(map(int, one.split("."))) for one in self.architectures]
+        if any(major == capability[0] and minor <= capability[1] for major, minor in compiled):
+            return True
+        return self.ptx is not None and capability >= tuple(map(int, self.ptx.split(".")))
+
+
+class _Wheels(Struct, frozen=True, forbid_unknown_fields=True):
+    wheel: list[Wheel]
+
+
+def wheels() -> list[Wheel]:
+    """Every known build of torch."""
+    table: _Wheels = load("ullage.hardware.compat", "wheels.toml", _Wheels)
+    return table.wheel
+
+
+def wheel(version: str, cuda: str, machine: str = "x86_64") -> Wheel | None:
+    """The build of torch ``version`` for CUDA ``cuda``; None where it is not known."""
+    release = parse_release(version)
+    if release is None:
+        return None
+    base = Version(release.base_version)
+    return next(
+        (row for row in wheels() if row.cuda == cuda and row.machine == machine and row.span.holds(base)), None
+    )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
 from ullage.core.deployment import Interval
 from ullage.core.ledger import Ledger
 from ullage.core.report import Span
+from ullage.core.timing import TimeLedger
 from ullage.core.units import GIB
 from ullage.render.memory import alike
 from ullage.render.names import rank_order
@@ -139,3 +140,67 @@ def scale(item: Interval, now: object) -> Scale | None:
         None if value is None else round(LENGTH * value, 1),
         None if item.recommended is None else round(LENGTH * item.recommended, 1),
     )  # fmt: skip
+
+
+class TimeBar(Struct, frozen=True):
+    """One time ledger drawn to the scale of the longest."""
+
+    label: str
+    parts: tuple[Part, ...]
+    says: str
+
+
+class Use(Struct, frozen=True):
+    """One use of time in each of the ledgers, in milliseconds; ``number`` is its colour."""
+
+    name: str
+    number: int
+    ms: tuple[float | None, ...]
+    certainty: str
+    source: str
+
+
+#: colours for uses of time
+COLOURS = 8
+
+
+def times(named: Sequence[tuple[str, TimeLedger]]) -> list[TimeBar]:
+    """A bar for each ledger, longest uses first, all to one scale."""
+    longest = max((ledger.total_us for _, ledger in named), default=0.0) or 1.0
+    order = _order(named)
+    return [
+        TimeBar(label, tuple(_uses(ledger, order, longest)), f"{ledger.total_us / 1e3:.2f} ms")
+        for label, ledger in named
+    ]
+
+
+def _order(named: Sequence[tuple[str, TimeLedger]]) -> dict[str, int]:
+    """Each use's place: that which takes most anywhere comes first."""
+    most: dict[str, float] = {}
+    for _, ledger in named:
+        for entry in ledger.entries:
+            most[entry.name] = max(most.get(entry.name, 0.0), entry.microseconds)
+    return {name: number for number, name in enumerate(sorted(most, key=lambda name: -most[name]))}
+
+
+def _uses(ledger: TimeLedger, order: Mapping[str, int], longest: float) -> Iterator[Part]:
+    at = 0.0
+    for entry in sorted(ledger.entries, key=lambda entry: order[entry.name]):
+        width = LENGTH * max(0.0, entry.microseconds) / longest
+        if width > 0:
+            says = f"{entry.name}: {entry.microseconds / 1e3:.2f} ms"
+            number = str(min(order[entry.name], COLOURS - 1))
+            yield Part(round(at, 2), round(width, 2), number, entry.name, says)
+        at += width
+
+
+def uses(named: Sequence[tuple[str, TimeLedger]]) -> list[Use]:
+    """The rows of the table beside the bars."""
+    rows = []
+    for name, number in _order(named).items():
+        found = [next((e for e in ledger.entries if e.name == name), None) for _, ledger in named]
+        last = next(entry for entry in reversed(found) if entry is not None)
+        ms = tuple(entry.microseconds / 1e3 if entry else None for entry in found)
+        if max(value or 0.0 for value in ms) >= 0.005:
+            rows.append(Use(name, min(number, COLOURS - 1), ms, last.certainty, last.source))
+    return rows

@@ -6,13 +6,18 @@ from typing import Any
 
 from ullage import __version__
 from ullage.core.deployment import Interval
-from ullage.core.report import Diagnosis, Plan
-from ullage.render import plan_text
+from ullage.core.report import Diagnosis, Plan, Span
+from ullage.core.run import PHASES
+from ullage.lab.records import Record
+from ullage.render import plan_text, run_text, spec_text
+from ullage.render.html import chart
 from ullage.render.html.env import asset, environment
 from ullage.render.names import told
 from ullage.render.remedies import title as remedies_title
 from ullage.render.shown import bounds, decides, flag, reached
 from ullage.render.words import headline, telling
+from ullage.spec import curves
+from ullage.spec.report import Payoff
 
 
 def why(d: Diagnosis) -> str:
@@ -45,6 +50,35 @@ def fragment(found: Diagnosis | Plan, kind: str = "") -> str:
     if isinstance(found, Plan):
         return environment().get_template("plan.html.j2").render(**_plan(found))
     return environment().get_template(f"{kind or 'why'}.html.j2").render(**_why(found))
+
+
+def spec(p: Payoff) -> str:
+    """The whole page of a payoff."""
+    return page("spec", spec_fragment(p))
+
+
+def spec_fragment(p: Payoff) -> str:
+    """Whether speculation pays, with the time ledgers as bars and the speed-up as charts."""
+    drawn = (
+        chart.lines(curves.over_length(p), "Speed-up over the tokens that a round gives"),
+        chart.lines(curves.over_call(p), "Speed-up over the time of an all-reduce"),
+    )
+    return environment().get_template("spec.html.j2").render(
+        p=p, title=spec_text.title(p), says=spec_text.summary(p), charts=[c for c in drawn if c],
+        rate=spec_text.rate,
+    )  # fmt: skip
+
+
+def run_fragment(record: Record, log: str) -> str:
+    """A run that is kept: how it went, its stages, what was planned and what was seen."""
+    ends = [*list(record.stages.values())[1:], max(record.stages.values(), default=0.0)]
+    spans = tuple(
+        Span("", phase, begin, end)
+        for (phase, begin), end in zip(record.stages.items(), ends, strict=False) if phase in PHASES
+    )  # fmt: skip
+    facts = [(name, value) for name, value in run_text.facts(record, log) if value]
+    found = environment().get_template("run.html.j2")
+    return found.render(r=record, facts=facts, spans=spans, outcome=run_text.outcome(record), log=log)
 
 
 def _why(d: Diagnosis) -> dict[str, Any]:

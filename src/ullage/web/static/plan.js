@@ -35,14 +35,14 @@ async function plan(full) {
     return;
   }
   asking = true;
-  const sending = set;
-  set = {};
-  const found = await ask("/api/plan", {
+  const question = {
     command: $("command").value, gpu: $("gpu").value.trim(), version: $("version").value.trim(),
-    model: $("model").value.trim(), set: sending, full,
-  });
+    model: $("model").value.trim(), set, full,
+  };
+  set = {};
+  const found = await ask("/api/plan", question);
   asking = false;
-  answer(found, full);
+  answer(found, question);
   if (again) {
     const next = again;
     again = null;
@@ -51,11 +51,12 @@ async function plan(full) {
 }
 
 let rest = 0;
-function answer(found, full) {
+function answer(found, question) {
   complain(found.error);
   if (found.error) return;
-  $("command").value = found.command;
-  $("model").value = "";
+  // what was typed while the answer was on its way stays
+  if ($("command").value === question.command) $("command").value = found.command;
+  if ($("model").value.trim() === question.model) $("model").value = "";
   $("line").textContent = found.line;
   const query = new URLSearchParams({ command: found.command, gpu: $("gpu").value.trim(), version: $("version").value.trim() });
   history.replaceState(null, "", `/plan?${query}`);
@@ -64,7 +65,7 @@ function answer(found, full) {
   turn(found.knobs);
   $("knobs").hidden = !found.knobs.length;
   clearTimeout(rest);
-  if (!full) rest = setTimeout(() => plan(true), 400);
+  if (!question.full) rest = setTimeout(() => plan(true), 400);
 }
 
 // Sliders stay where they are while they are turned: only their values are set anew.

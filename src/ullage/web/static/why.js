@@ -45,6 +45,10 @@ async function take(which, file) {
   else if (picked.log || $("log-path").value) explain();
 }
 
+const start = new URLSearchParams(location.search);
+for (const which of ["log", "baseline"]) if (start.get(which)) $(`${which}-path`).value = start.get(which);
+if (start.get("log")) explain();
+
 $("ask").addEventListener("submit", (event) => { event.preventDefault(); explain(); });
 
 async function explain() {

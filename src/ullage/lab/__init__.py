@@ -1,0 +1,1 @@
+"""The lab: launches with foresight, keeps what happened, and runs controlled experiments."""

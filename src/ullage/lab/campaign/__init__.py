@@ -1,0 +1,1 @@
+"""A controlled campaign: a baseline, approaches that each change one thing, verdicts with their uncertainty."""

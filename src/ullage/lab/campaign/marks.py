@@ -1,0 +1,145 @@
+"""YAML to plain data, with the line of every key: so that an error can name the place."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+import msgspec
+import yaml  # type: ignore[import-untyped]
+
+from ullage.core.errors import InputError
+from ullage.engines.runtime import yaml_text
+
+T = TypeVar("T")
+Path = tuple[str | int, ...]
+_STEP = re.compile(r"\.([A-Za-z_]\w*)|\[(\d+|\.\.\.)\]|\[(?:\"|')([^\]]*)(?:\"|')\]")
+_AT = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`(?P<path>\$[^`]*)`)?", re.DOTALL)
+_LINE = re.compile(r" in line (\d+)$")
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<key>[^`]*)`")
+_MISSING = re.compile(r"Object missing required field `(?P<key>[^`]*)`")
+
+
+class Marked(msgspec.Struct, frozen=True):
+    """The data of one document; ``lines`` has the line (from 1) of each path of keys and indices."""
+
+    where: str
+    data: Any
+    lines: dict[Path, int]
+
+    def line(self, path: Path) -> int:
+        """The line of ``path``, or of the nearest thing around it that has one."""
+        for end in range(len(path), -1, -1):
+            if path[:end] in self.lines:
+                return self.lines[path[:end]]
+        return 1
+
+    def error(self, what: str, path: Path = (), hint: str | None = None) -> InputError:
+        """An error that names file, line and key."""
+        key = spelled(path)
+        return InputError(f"{key}: {what}" if key else what, where=f"{self.where}:{self.line(path)}", hint=hint)
+
+
+def spelled(path: Path) -> str:
+    """``path`` as people write it: "approaches[1].flags.tp"."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".")[:200]
+
+
+def read(text: str, where: str) -> Marked:
+    """The document in ``text``. Raises InputError for anything but modest, valid YAML that is a mapping: tags
+    that make objects, aliases that unfold beyond measure, keys given twice."""
+    try:
+        data = yaml_text.load(text, where)
+    except InputError as error:
+        line = _LINE.search(error.what)
+        if line is None:
+            raise
+        raise InputError(error.what[: line.start()], where=f"{where}:{line[1]}", hint=error.hint) from None
+    if not isinstance(data, dict):
+        raise InputError("must hold a mapping, NAME: VALUE", where=f"{where}:1",
+                         hint="ullage campaign init -- LAUNCH COMMAND writes one")  # fmt: skip
+    lines: dict[Path, int] = {(): 1}
+    _walk(yaml.compose(text, Loader=yaml.SafeLoader), (), lines, where)
+    return Marked(where, data, lines)
+
+
+def _walk(node: Any, path: Path, lines: dict[Path, int], where: str) -> None:
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            name, line = str(key.value), key.start_mark.line + 1
+            if name in seen:
+                raise InputError(f"{spelled((*path, name))}: is given twice", where=f"{where}:{line}")
+            seen.add(name)
+            lines.setdefault((*path, name), line)
+            _walk(value, (*path, name), lines, where)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            lines.setdefault((*path, index), value.start_mark.line + 1)
+            _walk(value, (*path, index), lines, where)
+
+
+def convert(marked: Marked, kind: type[T]) -> T:
+    """The data as ``kind``; raises InputError that names line, key and what was expected."""
+    try:
+        return msgspec.convert(marked.data, type=kind, strict=True)
+    except msgspec.ValidationError as error:
+        raise _placed(marked, str(error), kind) from None
+
+
+def _placed(marked: Marked, text: str, kind: type) -> InputError:
+    found = _AT.fullmatch(text)
+    what, path = (found["what"], _steps(found["path"] or "$", marked)) if found else (text, ())
+    if unknown := _UNKNOWN.fullmatch(what):
+        key = unknown["key"]
+        known = _fields(kind, path)
+        near = get_close_matches(key, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}" if known else None
+        return marked.error("is no key of a campaign file", (*path, key), hint)
+    if missing := _MISSING.fullmatch(what):
+        return marked.error("is missing", (*path, missing["key"]), _words(kind, path, missing["key"]))
+    return marked.error(what[:1].lower() + what[1:200], path)
+
+
+def _steps(text: str, marked: Marked) -> Path:
+    """The path that msgspec names; "[...]" stands for any key of a mapping and is left to the caller's eye."""
+    steps: list[str | int] = []
+    for name, index, quoted in _STEP.findall(text):
+        if index == "...":
+            break
+        steps.append(int(index) if index else name or quoted)
+    return tuple(steps)
+
+
+def _fields(kind: Any, path: Path) -> list[str]:
+    found = _struct_at(kind, path)
+    return [field.encode_name for field in msgspec.structs.fields(found)] if found else []
+
+
+def _words(kind: Any, path: Path, key: str) -> str | None:
+    found = _struct_at(kind, path)
+    words: dict[str, str] = getattr(found, "WORDS", {}) if found else {}
+    return words.get(key)
+
+
+def _struct_at(kind: Any, path: Path) -> Any:
+    """The struct type that stands at ``path`` in ``kind``; None where none does."""
+    from typing import get_args, get_type_hints
+
+    def structs(each: Any) -> list[Any]:
+        if isinstance(each, type) and issubclass(each, msgspec.Struct):
+            return [each]
+        return [found for arg in get_args(each) for found in structs(arg)]
+
+    current = kind
+    for step in path:
+        if isinstance(step, int):
+            continue
+        inner = structs(current)
+        if not inner:
+            return None
+        current = get_type_hints(inner[0]).get(step)
+    inner = structs(current)
+    return inner[0] if inner else None

@@ -1,0 +1,171 @@
+"""A server's output: from its pipes to the log file, and unchanged to whoever shows it. Never holds it up for
+long: a full disk ends the log, not the server."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ullage.core.secrets import HIDDEN
+
+#: takes the stream's number (1: stdout, 2: stderr) and what came
+Show = Callable[[int, bytes], None]
+PIECE_BYTES = 1 << 20
+#: a server that prints line by line would wake us for each of them, and pay for it: let some gather
+SMALL_BYTES, GATHER_S = 64 << 10, 0.003
+#: F_SETPIPE_SZ of fcntl.h
+_SET_PIPE_SIZE = 1031
+
+
+class Masker:
+    """Takes known secret values out of a stream of bytes, also where one is cut by the end of a piece."""
+
+    def __init__(self, secrets: Sequence[str] = ()) -> None:
+        values = {value.encode() for value in secrets if len(value) >= 6}
+        self._values = sorted(values, key=len, reverse=True)
+        self._held = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """What of the stream so far is sure not to be part of a secret."""
+        if not self._values:
+            return data
+        data = self._held + data
+        for value in self._values:
+            if value in data:
+                data = data.replace(value, HIDDEN.encode())
+        held = max((_overlap(data, value) for value in self._values), default=0)
+        self._held = data[len(data) - held :]
+        return data[: len(data) - held]
+
+    def close(self) -> bytes:
+        held, self._held = self._held, b""
+        return held
+
+
+def _overlap(data: bytes, value: bytes) -> int:
+    """Bytes at the end of ``data`` that ``value`` begins with."""
+    tail = data[-(len(value) - 1) :]
+    return next((len(tail) - i for i in range(len(tail)) if value.startswith(tail[i:])), 0)
+
+
+class Pump:
+    """Reads the pipes in a thread of its own until they are closed by everyone, or ``stop`` is called.
+
+    ``kept`` counts the bytes of the log file, ``fault`` says why it ends early (a full disk). ``last`` is when
+    something came last (time.monotonic()). ``feed`` gets what the log gets.
+    """
+
+    def __init__(
+        self, log: Path, secrets: Sequence[str] = (), show: Show | None = None,
+        feed: Callable[[bytes], None] | None = None,
+    ) -> None:  # fmt: skip
+        self.kept = 0
+        self.fault: str | None = None
+        self.last = time.monotonic()
+        self._show, self._feed = show, feed
+        self._maskers = {1: Masker(secrets), 2: Masker(secrets)}
+        self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._pipes: dict[int, int] = {}
+        self._wake, self._woken = os.pipe()
+        self._thread = threading.Thread(target=self._run, name="pump", daemon=True)
+
+    def pipe(self, stream: int) -> int:
+        """The end that the server writes to as its ``stream``; the caller closes it once the server has it."""
+        read, write = os.pipe()
+        self._pipes[read] = stream
+        with suppress(OSError, ImportError):
+            import fcntl
+
+            fcntl.fcntl(write, _SET_PIPE_SIZE, PIECE_BYTES)
+        return write
+
+    @property
+    def inodes(self) -> tuple[int, ...]:
+        """The pipes' inodes: what the server's processes are known by."""
+        return tuple(os.fstat(read).st_ino for read in self._pipes)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def open(self) -> bool:
+        """True while some process still holds a pipe."""
+        return self._thread.is_alive()
+
+    def stop(self, wait_s: float = 2.0) -> None:
+        """Read what is there (for ``wait_s`` seconds at most), then close pipes and log."""
+        if self._thread.is_alive():
+            self._thread.join(wait_s)
+            with suppress(OSError):
+                os.write(self._woken, b"x")
+            self._thread.join(5.0)
+        elif self._thread.ident is None:
+            self._close()
+
+    def sync(self) -> None:
+        """Have what is kept so far on the disk."""
+        with suppress(OSError):
+            os.fdatasync(self._log)
+
+    def _run(self) -> None:
+        try:
+            pause = False
+            with selectors.DefaultSelector() as ready:
+                for read in self._pipes:
+                    ready.register(read, selectors.EVENT_READ)
+                ready.register(self._wake, selectors.EVENT_READ)
+                while len(ready.get_map()) > 1:
+                    if pause:
+                        time.sleep(GATHER_S)
+                    pause = False
+                    found = [key.fd for key, _ in ready.select()]
+                    if self._wake in found:
+                        break
+                    for read in found:
+                        data = os.read(read, PIECE_BYTES)
+                        if data:
+                            self._take(self._pipes[read], data)
+                            pause = pause or len(data) < SMALL_BYTES
+                        else:
+                            ready.unregister(read)
+        finally:
+            for masker in self._maskers.values():
+                self._keep(masker.close())
+            self.sync()
+            self._close()
+
+    def _take(self, stream: int, data: bytes) -> None:
+        self.last = time.monotonic()
+        self._keep(self._maskers[stream].feed(data))
+        if self._show is not None:
+            try:
+                self._show(stream, data)
+            except (OSError, ValueError):
+                self._show = None  # the terminal has gone: the log goes on
+
+    def _keep(self, data: bytes) -> None:
+        if not data:
+            return
+        if self._feed is not None:
+            self._feed(data)
+        if self.fault is not None:
+            return
+        view = memoryview(data)
+        try:
+            while view:
+                wrote = os.write(self._log, view)
+                self.kept += wrote
+                view = view[wrote:]
+        except OSError as error:
+            self.fault = f"the log ends after {self.kept:,} bytes: {error.strerror}"
+
+    def _close(self) -> None:
+        for handle in (*self._pipes, self._wake, self._woken, self._log):
+            with suppress(OSError):
+                os.close(handle)
+        self._pipes.clear()

@@ -1,0 +1,261 @@
+"""A run on the screen: the server's output as it comes, a live view of the start below, what ullage says."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any, BinaryIO, TextIO
+
+from ullage.core.report import Diagnosis, Plan
+from ullage.core.run import Phase
+from ullage.core.units import gib_text
+from ullage.lab.health import Hang
+from ullage.lab.records import Record
+from ullage.lab.watch import Stage, View
+from ullage.render import plan_text
+
+#: phases in words
+STAGES: dict[Phase, str] = {
+    "args": "arguments", "init": "start of the ranks", "weights": "weights", "profile": "profile run",
+    "kv_pool": "KV pool", "graph_capture": "CUDA graphs", "warmup": "warm-up", "serving": "serving",
+}  # fmt: skip
+_MARKS = {"done": "✓", "open": "…", "to come": " "}
+#: columns of a bar, and the fewest of a screen on which a view is drawn
+BAR, LEAST_WIDTH, LEAST_HEIGHT = 24, 50, 12
+
+
+class RunScreen:
+    """What ``ullage run`` shows. The server's output goes to ``out`` and ``err`` byte for byte; everything
+    of ullage goes to stderr. On a terminal a live view stands below the output: it is taken away before more
+    output is written and drawn again once a line is whole."""
+
+    def __init__(self, out: BinaryIO, err: BinaryIO, words: TextIO, *, live: bool) -> None:
+        self._streams = {1: out, 2: err}
+        self._words = words
+        self._live = live
+        self._lock = threading.RLock()
+        self._drawn = 0
+        self._lines: list[str] = []
+        self._whole = True
+        self._quiet: BinaryIO | None = None
+
+    # the server's output, from the pump's thread
+
+    def show(self, stream: int, data: bytes) -> None:
+        with self._lock:
+            self._erase()
+            target = self._streams[stream]
+            target.write(data)
+            target.flush()
+            self._whole = data.endswith(b"\n")
+            self._draw()
+
+    # the live view
+
+    def view(self, view: View | None) -> None:
+        if not self._live:
+            return
+        with self._lock:
+            self._erase()
+            self._lines = lines_of(view, *_size(self._words)) if view is not None else []
+            self._draw()
+
+    def _draw(self) -> None:
+        if self._lines and self._whole:
+            self._words.write("".join(f"{line}\n" for line in self._lines))
+            self._words.flush()
+            self._drawn = len(self._lines)
+
+    def _erase(self) -> None:
+        if self._drawn:
+            self._words.write(f"\x1b[{self._drawn}A\x1b[0J")
+            self._words.flush()
+            self._drawn = 0
+
+    # what ullage says
+
+    def say(self, text: str) -> None:
+        with self._lock:
+            self._erase()
+            if not self._whole:
+                self._words.write("\n")
+                self._whole = True
+            self._words.write(f"ullage: {' '.join(text.split())}\n")
+            self._words.flush()
+            self._draw()
+
+    def planned(self, plan: Plan) -> None:
+        """The whole plan where it will not start, else its verdict in a line."""
+        if plan.verdict == "fails":
+            plan_text.plan(plan, self._words)
+            self._words.write("\n")
+            return
+        self.say(f"preflight: {plan_text.summary(plan)}")
+
+    def hang(self, found: Hang) -> None:
+        stage = f" in the stage {STAGES[found.phase]!r}" if found.phase else ""
+        self.say(f"nothing was printed for {_time(found.silent_s)}{stage}, and it is not ready")
+        for rank, (ago, last) in found.ranks.items():
+            self.say(f"  {rank or 'the server'} last, {_time(ago)} ago: {last}")
+        if found.stacks:
+            self.say(f"  stacks of its {found.processes} processes: {found.stacks}")
+        else:
+            self.say("  install py-spy to see where its processes stand")
+
+    def diagnosed(self, found: Diagnosis) -> None:
+        from rich.console import Console
+
+        from ullage.render import text
+
+        self._words.write("\n")
+        colour = None if self._words.isatty() and "NO_COLOR" not in os.environ else True
+        text.why(found, Console(
+            file=self._words, highlight=False, no_color=colour, width=_size(self._words)[0]
+        ))  # fmt: skip
+        self._words.flush()
+
+    # for the record
+
+    def plan_object(self, plan: Plan) -> dict[str, Any]:
+        from ullage.render import plan_json
+
+        return plan_json.plan_object(plan)
+
+    def why_object(self, found: Diagnosis) -> dict[str, Any]:
+        from ullage.render import json
+
+        return json.why_object(found)
+
+
+def _size(stream: TextIO) -> tuple[int, int]:
+    """Columns and rows; into a pipe as wide as text reads well."""
+    try:
+        size = os.get_terminal_size(stream.fileno())
+        return size.columns, size.lines
+    except (OSError, ValueError):
+        columns = os.environ.get("COLUMNS", "")
+        return (int(columns) if columns.isdigit() else 100), 40
+
+
+def lines_of(view: View, width: int = 100, height: int = 40) -> list[str]:
+    """The view as lines, with colour; none where the screen is too small for it."""
+    if width < LEAST_WIDTH or height < LEAST_HEIGHT:
+        return []
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 1), show_edge=False, pad_edge=False)
+    for heading in ("", "stage", "", "", "time", "predicted", "observed"):
+        justify: Any = "right" if heading in ("predicted", "observed") else "left"
+        table.add_column(heading, no_wrap=True, header_style="dim", justify=justify)
+    for stage in view.stages:
+        table.add_row(*_row(stage))
+    console = Console(width=width - 1, force_terminal=True, no_color="NO_COLOR" in os.environ, highlight=False)
+    with console.capture() as captured:
+        console.print(Text(_head(view), style="bold"), no_wrap=True, overflow="ellipsis")
+        console.print(table)
+    return captured.get().rstrip("\n").split("\n")
+
+
+def _row(stage: Stage) -> Sequence[Any]:
+    from rich.progress_bar import ProgressBar
+
+    fraction = stage.fraction
+    bar: Any = ""
+    if stage.state == "open":
+        bar = ProgressBar(total=1.0, completed=fraction or 0.0, width=BAR, pulse=fraction is None)
+    count = f"{stage.done}/{stage.total}" if stage.total and stage.state != "to come" else ""
+    time = _time(stage.seconds) if stage.seconds is not None else ""
+    if stage.usual_s and stage.state != "done":
+        time = f"{time} of ~{_time(stage.usual_s)}".strip()
+    return (
+        _MARKS[stage.state], STAGES[stage.phase], bar, count, time, _gib(stage.predicted_bytes),
+        _gib(stage.observed_bytes),
+    )  # fmt: skip
+
+
+def _gib(size: int | None) -> str:
+    return gib_text(size) if size else ""
+
+
+def _head(view: View) -> str:
+    left = f", about {_time(view.left_s)} left" if view.left_s is not None else ""
+    return f"── starting for {_time(view.elapsed_s)}{left} "
+
+
+def _time(seconds: float) -> str:
+    """Seconds for people: "8.2 s", "47 s", "9 min 58 s", "2 h 3 min"."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+# records
+
+
+def runs(records: Sequence[Record], stream: TextIO | None = None) -> None:
+    """A line a run, the newest last."""
+    out = stream or sys.stdout
+    if not records:
+        out.write("no runs yet: ullage run -- LAUNCH COMMAND\n")
+        return
+    rows = [("name", "when", "outcome", "ready", "code", "engine", "command"), *map(_cells, records)]
+    widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        line = "  ".join([*cells, row[-1]])
+        out.write(f"{line[: _size(out)[0]] if out.isatty() else line}\n")
+
+
+def _cells(record: Record) -> tuple[str, ...]:
+    return (
+        record.name, when(record.created_at), outcome(record),
+        _time(record.ready_s) if record.ready_s is not None else "",
+        "" if record.exit_code is None else str(record.exit_code),
+        " ".join(filter(None, (record.engine, record.version))), " ".join(record.command.split()),
+    )  # fmt: skip
+
+
+def when(seconds: float) -> str:
+    from datetime import datetime
+
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def outcome(record: Record) -> str:
+    """The outcome, with the cause where one was found."""
+    cause = (record.diagnosis or {}).get("cause")
+    return f"{record.outcome}: {cause}" if cause and cause != "none" else record.outcome
+
+
+def shown(record: Record, log: str, stream: TextIO | None = None) -> None:
+    """Everything of one run but its whole plan and diagnosis."""
+    out = stream or sys.stdout
+    for name, value in facts(record, log):
+        if value:
+            out.write(f"{name:<15} {value}\n")
+
+
+def facts(record: Record, log: str) -> list[tuple[str, str]]:
+    """What is kept of a run, in words; empty where it is not known."""
+    return [
+        ("run", record.name), ("command", " ".join(record.command.split())), ("where", record.where),
+        ("began", when(record.created_at)), ("outcome", outcome(record)), ("why", record.why),
+        ("exit code", "" if record.exit_code is None else str(record.exit_code)),
+        ("ready after", _time(record.ready_s) if record.ready_s is not None else ""),
+        ("answered after", _time(record.answered_s) if record.answered_s is not None else ""),
+        ("planned", str((record.plan or {}).get("verdict") or "")),
+        ("stages", ", ".join(f"{phase} at {_time(at)}" for phase, at in record.stages.items())),
+        ("observed", ", ".join(f"{name} {value:g}" for name, value in sorted(record.observed.items()))),
+        ("versions", ", ".join(f"{name} {value}" for name, value in sorted(record.versions.items()))),
+        ("environment", ", ".join(f"{name}={value}" for name, value in sorted(record.environment.items()))),
+        *(("note", note) for note in record.notes), ("log", log),
+    ]  # fmt: skip
