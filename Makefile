@@ -34,8 +34,9 @@ bench: .venv/.ready ## ratios against peers, in one run
 	$(BIN)/python bench/sweep.py
 	$(BIN)/python bench/campaign.py
 
-docs: .venv/.ready ## one page a cause, made from the causes themselves
+docs: .venv/.ready ## what is made from the code itself: a page a cause, the rules, the console blocks
 	$(BIN)/python tools/cause_pages.py
+	$(BIN)/python tools/rule_page.py
 	$(BIN)/python tools/console_blocks.py
 
 site: docs ## the documentation as pages that ask no other host for anything, in site/

@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+import tomllib
 from pathlib import Path
 
 from ullage import engines
 from ullage.core.finding import CauseText
 from ullage.engines.base import Cause
 
-FOLDER = Path(__file__).parents[1] / "docs" / "causes"
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "causes"
 TITLES = {"sglang": "SGLang", "vllm": "vLLM"}
+#: the families of tests/cases/CAUSES.toml, in the order of a server's life
+FAMILIES = {
+    "configuration": "The command asks for what cannot be",
+    "software-mismatch": "Releases that do not go together",
+    "gpu-memory-held-elsewhere": "GPU memory that something else holds",
+    "gpu-memory-startup": "GPU memory, before it serves",
+    "gpu-memory-serving": "GPU memory, while it serves",
+    "host-memory": "Memory of the host",
+    "communication": "Between GPUs and nodes",
+    "defect": "Defects",
+    "contributing": "What only makes another worse",
+}
+#: flags, settings and variables, outside of quotes and code
+_NAME = re.compile(
+    r'(?P<quoted>`[^`]*`|"[^"]*")|(?<![\w/.-])(?P<name>--[a-z0-9][\w-]+|[a-z]+\d*(?:_[a-z0-9]+)+|[A-Z]{2,}(?:_[A-Z0-9]+)+)(?![\w/]|\.\w)'
+)
 
 
 def causes() -> dict[str, dict[str, Cause]]:
@@ -36,24 +55,46 @@ def page(cause_id: str, by_engine: dict[str, Cause]) -> str:
             ("What is true", text.true),
             ("What helps", text.helps),
         ):
-            parts.append(f"**{head}.** {body[:1].upper()}{body[1:]}\n")
-    parts.append("[All causes](index.md)\n")
+            parts.append(f"**{head}.** {_typeset(body)}\n")
+    parts.append("[All causes](index.md) · [how to read an answer](../why.md#how-to-read-the-answer)\n")
     return "\n".join(parts)
 
 
 def index(found: dict[str, dict[str, Cause]]) -> str:
-    rows = [
-        f"| [{cause_id}]({cause_id}.md) | {', '.join(TITLES[name] for name in by_engine)} "
-        f"| {_first_sentence(next(iter(by_engine.values())).text.true)} |"
-        for cause_id, by_engine in found.items()
+    parts = [
+        "# Causes\n",
+        "What `ullage why` can find, each with its page: what you see, what misleads, what is true, what helps. The id "
+        "is what `--json` says. The families are causes that call for the same kind of remedy.\n",
     ]
-    head = "# Causes\n\nWhat `ullage why` can find, each with its page.\n\n| cause | engines | what is true |\n|---|---|---|\n"
-    return head + "\n".join(rows) + "\n"
+    family = families()
+    for name, title in FAMILIES.items():
+        rows = [_row(cause_id, found[cause_id]) for cause_id in found if family[cause_id] == name]
+        if rows:
+            parts.append(
+                f"## {title}\n\n| cause | engines | what is true |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+            )
+    return "\n".join(parts)
+
+
+def families() -> dict[str, str]:
+    """Cause id -> its family."""
+    known = tomllib.loads((ROOT / "tests" / "cases" / "CAUSES.toml").read_text())["cause"]
+    return {each["id"]: each["family"] for each in known}
+
+
+def _row(cause_id: str, by_engine: dict[str, Cause]) -> str:
+    true = _first_sentence(next(iter(by_engine.values())).text.true)
+    return f"| [{cause_id}]({cause_id}.md) | {', '.join(TITLES[name] for name in by_engine)} | {true} |"
 
 
 def _first_sentence(text: str) -> str:
-    sentence = text.split(". ")[0].strip().rstrip(".")
-    return f"{sentence[:1].upper()}{sentence[1:]}.".replace("|", "\\|")
+    return _typeset(f"{text.split('. ')[0].strip().rstrip('.')}.").replace("|", "\\|")
+
+
+def _typeset(text: str) -> str:
+    """A paragraph as Markdown: a plain first word with a capital, names of flags and settings as code."""
+    begun = f"{text[:1].upper()}{text[1:]}" if re.match(r"[a-z]+[,.:;]?(?:\s|$)", text) else text
+    return _NAME.sub(lambda found: found["quoted"] or f"`{found['name']}`", begun)
 
 
 def pages() -> dict[str, str]:

@@ -131,7 +131,7 @@ def test_fish_completes(place: Path) -> None:
 
 
 def test_help_does_not_wait_for_completion() -> None:
-    code = "import sys; from ullage.cli import run; run(['--help']); print('click' in sys.modules, file=sys.stderr)"
+    code = "import sys; from ullage.cli import answer; answer(['--help']); print('click' in sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stderr.strip() == "False"
 

@@ -10,6 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from ullage.cli import main
 from ullage.cli.group import cli
 from ullage.cli.help import COMMANDS, GROUPS, page
 
@@ -71,3 +72,11 @@ def test_every_module_of_a_command_is_in_it() -> None:
     here = ROOT / "src" / "ullage" / "cli"
     modules = {path.stem for path in here.glob("*.py") if re.search(r"^def command\(", path.read_text(), re.M)}
     assert modules == set(COMMANDS)
+
+
+def test_a_command_line_after_every_command_was_imported(capsys: pytest.CaptureFixture[str]) -> None:
+    """No command's module takes the place of a function of the package that holds them."""
+    assert all(cli.get_command(click.Context(cli), name) for name in COMMANDS)
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert not ended.value.code and capsys.readouterr().out.startswith("ullage ")

@@ -40,7 +40,7 @@ def test_wrong_use_is_2_and_one_line(world: World) -> None:
 
 
 def test_secrets_reach_no_record(tmp_path: Path) -> None:
-    approaches = "approaches:\n  - {name: keyed, reason: x, env: {HF_TOKEN: hf_abcdefghijklmnopqrstuvwxyz}, flags: {api-key: sesame-open}}"
+    approaches = "approaches:\n  - {name: keyed, reason: x, env: {HF_TOKEN: hf_abcdefghijklmnopqrstuvwxyz}, flags: {api-key: sesame-open, max-num-seqs: 1}, build: echo $HF_TOKEN}"
     world = World(tmp_path, approaches=approaches)
     text = world.file.read_text().replace("launch: STUB", "launch: MY_API_KEY=sk-verysecretvalue123 STUB")
     world.file.write_text(text)
@@ -54,6 +54,7 @@ def test_secrets_reach_no_record(tmp_path: Path) -> None:
     for secret in (b"hf_abcdefghijkl", b"sesame-open", b"sk-verysecret"):
         assert secret not in everything, secret
     assert len(kept) > 5
+    assert b'"split": [' in shown.encode() and b"build.log" in b" ".join(str(p).encode() for p in kept)
 
 
 def test_a_build_runs_before_the_launch(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ullage.cli import run
+from ullage.cli import answer as run
 from ullage.hardware.check.finding import texts
 from ullage.hardware.check.pairs import pairs
 from ullage.planning.checks import Asked, Checked, check

@@ -214,3 +214,17 @@ def test_a_name_with_another_memory_plans_with_that(text: str, name: str, gib: f
 
 def test_a_slip_of_the_pen_is_no_unknown_card() -> None:
     assert find("RTX 509O 32GB") is None
+
+
+def test_a_total_as_cuda_reports_it_is_more_exact_than_the_row() -> None:
+    found = find("NVIDIA GB10 (DGX Spark, 121.69 GiB unified)")
+    assert found is not None and found.gpu is not None and found.gpu.cuda_bytes is not None
+    assert found.gpu.cuda_bytes.value == pytest.approx(121.69 * GIB)
+    assert found.gpu.cuda_bytes.high - found.gpu.cuda_bytes.low <= 0.03 * GIB
+
+
+@pytest.mark.parametrize("text", ["NVIDIA GeForce RTX 3090 24 GB", "RTX 3090", "4x RTX 3090 (23.07 GiB free)"])
+def test_a_nameplate_or_free_memory_is_no_total(text: str) -> None:
+    found, plain = find(text), find("RTX 3090")
+    assert found is not None and plain is not None and found.gpu is not None and plain.gpu is not None
+    assert found.gpu.cuda_bytes == plain.gpu.cuda_bytes

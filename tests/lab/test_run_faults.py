@@ -279,3 +279,28 @@ def test_a_container_that_outlives_ullage_is_reaped(lab: Launched) -> None:
     assert code == 0 and "was abandoned" in said and "container" in said
     assert not list((lab.bin / "containers").iterdir())
     lab.nothing_left()
+
+
+def test_a_reader_that_is_slow_gets_everything(lab: Launched) -> None:
+    process = lab.start(bytes=3_000_000, exit=0)
+    assert process.stdout is not None
+    time.sleep(1.5)
+    got = b""
+    while piece := os.read(process.stdout.fileno(), 1 << 16):
+        got += piece
+        time.sleep(0.02)
+    process.stdout.close()
+    process.wait(20)
+    assert got == lab.store.get("last").log.read_bytes() and len(got) > 3_000_000
+
+
+def test_a_reader_that_goes_away_does_not_end_the_server(lab: Launched) -> None:
+    process = lab.start(log=WORKED)
+    assert process.stdout is not None
+    process.stdout.close()
+    lab.wait_said("ready at")
+    process.terminate()
+    process.wait(20)
+    assert process.returncode == 0
+    assert lab.store.get("last").log.stat().st_size > WORKED.stat().st_size
+    lab.nothing_left()

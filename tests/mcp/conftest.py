@@ -39,6 +39,7 @@ class Served:
     ) -> None:
         """Run ``body`` with a connected client; no process of the server's is left afterwards."""
         import anyio
+
         from mcp import Client, StdioServerParameters
 
         words = ["-m", "ullage", "mcp", "--root", str(FOUNDING), "--root", str(self.logs), *options]

@@ -103,29 +103,6 @@ def test_no_file_beyond_the_roots(served: Served) -> None:
     served.stdio(body)
 
 
-def test_a_draft_model_beyond_the_roots_is_not_read(served: Served) -> None:
-    async def body(client: Any) -> None:
-        outside(served)
-        command = (
-            "python -m sglang.launch_server --model-path Qwen/Qwen3-8B --speculative-algorithm EAGLE"
-            f" --speculative-draft-model-path {served.folder / 'model'}"
-        )
-        found = await client.call_tool("plan", {"command": command, "gpu": "H100"})
-        assert "outside the folders" in found.model_dump_json()
-
-    served.stdio(body)
-
-
-def test_what_lies_below_the_roots_is_read(served: Served) -> None:
-    async def body(client: Any) -> None:
-        (served.logs / "mine.yaml").write_text("max-model-len: 4242\n")
-        command = f"vllm serve Qwen/Qwen3-8B --config {served.logs / 'mine.yaml'}"
-        found = await client.call_tool("plan", {"command": command, "gpu": "H100"})
-        assert found.structured_content["settings"]["max_model_len"]["value"] == 4242
-
-    served.stdio(body)
-
-
 def test_roots(tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "inner").mkdir(parents=True)
@@ -164,7 +141,7 @@ def test_without_the_extra_one_line(tmp_path: Path) -> None:
 
 def test_help_imports_no_sdk() -> None:
     look = (
-        "import sys; from ullage.cli import run; run(['mcp', '--help'])\n"
+        "import sys; from ullage.cli import answer; answer(['mcp', '--help'])\n"
         "assert not {'mcp', 'pydantic', 'starlette', 'anyio'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", look], check=True, stdout=subprocess.DEVNULL)

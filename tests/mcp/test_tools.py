@@ -6,7 +6,6 @@ from typing import Any
 
 import anyio
 import jsonschema
-import pytest
 
 from .conftest import FOUNDING, GPU, LAUNCH, Served, text
 
@@ -27,8 +26,7 @@ async def asked(client: Any, name: str, **arguments: Any) -> Any:
     return found
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_the_tools_say_what_they_take_and_change(served: Served, mode: str) -> None:
+def test_the_tools_say_what_they_take_and_change(served: Served) -> None:
     async def body(client: Any) -> None:
         tools = (await client.list_tools()).tools
         assert [tool.name for tool in tools] == READ_ONLY
@@ -41,7 +39,9 @@ def test_the_tools_say_what_they_take_and_change(served: Served, mode: str) -> N
             for name, field in tool.input_schema["properties"].items():
                 assert field.get("description") or name == "name", (tool.name, name)
 
-    served.stdio(body, mode=mode)
+        await no_secret(client, served)
+
+    served.stdio(body, mode="legacy")
 
 
 def test_the_founding_case(served: Served) -> None:
@@ -102,23 +102,19 @@ def test_the_other_read_only_tools(served: Served) -> None:
     served.stdio(body)
 
 
-def test_no_secret_comes_back(served: Served) -> None:
+async def no_secret(client: Any, served: Served) -> None:
     key = "sk-" + "abcdefghijklmnop"
-
-    async def body(client: Any) -> None:
-        log = (FOUNDING / "fewer-channels.log").read_text()
-        (served.logs / "secret.log").write_text(f"HF_TOKEN={key} api_key='{key}'\n{log}")
-        command = f"HF_TOKEN={key} vllm serve Qwen/Qwen3-8B --api-key {key}"
-        for name, arguments in (
-            ("plan", {"command": command, "gpu": "H100"}),
-            ("why", {"logs": ["secret.log"], "command": command}),
-            ("why", {"logs": [f"--api-key {key}"]}),
-            ("plan", {"command": f"{command} --config {key}.txt"}),
-        ):
-            found = await client.call_tool(name, arguments)
-            assert key not in found.model_dump_json(), name
-
-    served.stdio(body)
+    log = (FOUNDING / "fewer-channels.log").read_text()
+    (served.logs / "secret.log").write_text(f"HF_TOKEN={key} api_key='{key}'\n{log}")
+    command = f"HF_TOKEN={key} vllm serve Qwen/Qwen3-8B --api-key {key}"
+    for name, arguments in (
+        ("plan", {"command": command, "gpu": "H100"}),
+        ("why", {"logs": ["secret.log"], "command": command}),
+        ("why", {"logs": [f"--api-key {key}"]}),
+        ("plan", {"command": f"{command} --config {key}.txt"}),
+    ):
+        found = await client.call_tool(name, arguments)
+        assert key not in found.model_dump_json(), name
 
 
 def test_a_large_log_holds_up_nothing_and_a_withdrawn_question_ends_its_process(served: Served) -> None:
@@ -135,14 +131,20 @@ def test_a_large_log_holds_up_nothing_and_a_withdrawn_question_ends_its_process(
 
     async def body(client: Any) -> None:
         await asked(client, "plan", command=f"{LAUNCH} 0.55", gpu=GPU)
-        with anyio.move_on_after(1.5) as scope:
-            async with anyio.create_task_group() as group:
-                group.start_soon(client.call_tool, "why", {"logs": ["big.log"]})
-                await anyio.sleep(0.5)
-                before = anyio.current_time()
-                await client.call_tool("plan", {"command": f"{LAUNCH} 0.55", "gpu": GPU})
-                assert anyio.current_time() - before < 0.9
-        assert scope.cancelled_caught, "the log was read too quickly for this test"
+        answered: list[str] = []
+
+        async def large() -> None:
+            await client.call_tool("why", {"logs": ["big.log"]})
+            answered.append("why")
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(large)
+            with anyio.fail_after(10):
+                while len(workers()) < 2:
+                    await anyio.sleep(0.05)
+            await client.call_tool("plan", {"command": f"{LAUNCH} 0.55", "gpu": GPU})
+            assert not answered, "the plan waited for the log"
+            group.cancel_scope.cancel()
         with anyio.fail_after(5):
             while len(workers()) > 1:
                 await anyio.sleep(0.05)

@@ -12,7 +12,7 @@ def main(argv: list[str] | None = None) -> None:
     """The console script. Exits; errors that a user can mend are one line on stderr and code 2."""
     words = sys.argv[1:] if argv is None else argv
     try:
-        code = run(words)
+        code = answer(words)
     except UllageError as error:
         sys.stderr.write(f"ullage: {error.line}\n")
         code = 2
@@ -40,7 +40,7 @@ def fault(error: Exception) -> str:
     return f"a fault of ullage itself, please report it: {what} ({where}; ULLAGE_DEBUG=1 shows the traceback)"
 
 
-def run(words: list[str]) -> int:
+def answer(words: list[str]) -> int:
     """Run a command line; the exit code. The first page of help and a plain ``plan`` answer without click,
     whose import takes longer than they do."""
     if not words and "_ULLAGE_COMPLETE" in os.environ:
@@ -53,6 +53,9 @@ def run(words: list[str]) -> int:
         print(page())
         return 0
     if words[:1] == ["plan"]:
+        from ullage.cli import sparing
+
+        sparing.begin()
         from ullage.cli import quick
 
         options = quick.options_of(words[1:])

@@ -12,10 +12,10 @@ from ullage.core.errors import InputError
 
 EXAMPLES = foot(
     """\
-ullage mcp                                    a client starts it and speaks over stdio
+ullage mcp                        a client starts it and speaks over stdio
 ullage mcp --root ~/logs --root /data/models
-ullage mcp --http --port 8788                 prints the address
-ullage mcp --allow-run                        the client may launch servers""",
+ullage mcp --http --port 8788     prints the address
+ullage mcp --allow-run            the client may launch servers""",
     {0: "the client has gone, or ended with Ctrl-C"},
     "mcp.md",
 )

@@ -5,7 +5,6 @@ Anything unusual (--help, an abbreviation, a missing value) is left to click and
 
 from __future__ import annotations
 
-import gc
 import os
 import shlex
 import sys
@@ -97,7 +96,6 @@ def plan(options: Options) -> int:
     from ullage.cli.readings import readings
     from ullage.planning import plan as planning
 
-    gc.disable()  # nothing of a plan lives long enough to be collected
     found = planning.plan(planning.Asked(
         text_of(options.launch, options.file), options.gpu, options.engine_version, options.model_dir,
         readings(options.reading), options.context, read, not options.no_hub,

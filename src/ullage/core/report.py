@@ -93,7 +93,8 @@ class Plan(Struct, frozen=True):
 
     ``concurrency`` is how many requests of a length (in tokens) the pool holds at once; ``why`` is the verdict
     in a sentence; ``missing`` names what a surer answer would need. ``speed``: decode speed where model and GPU
-    are known and the launch does not surely fail.
+    are known and the launch does not surely fail. ``proven``: that it fails holds where every estimate lies
+    at its better end; without it a failure is only likely.
     """
 
     engine: str
@@ -116,3 +117,4 @@ class Plan(Struct, frozen=True):
     cautions: tuple[Caution, ...] = ()
     missing: tuple[str, ...] = ()
     speed: Speed | None = None
+    proven: bool = False

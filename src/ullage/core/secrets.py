@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
+from ullage.core.patterns import lazy
 
 HIDDEN = "***"
 #: a text without one of these holds none of the patterns below: the check that every line pays for
-_SIGNS = re.compile(
+_SIGNS = lazy(
     r"hf_|sk-|[Bb]earer|api[-_ ]?key|API_KEY|TOKEN|SECRET|[Pp]assw|PASSW|secret|_token|ACCESS_KEY|://[^/\s]*@"
 )
 _NAMES = (
@@ -14,21 +14,21 @@ _NAMES = (
     r"(?:[a-z]+_)*(?:api_key|hf_token|auth_token|access_token|secret_key|client_secret|password|passwd)"
 )
 _PATTERNS = (
-    (re.compile(r"\bhf_[A-Za-z0-9]{20,}\b"), f"hf_{HIDDEN}"),
-    (re.compile(r"\bsk-[A-Za-z0-9_-]{12,}"), f"sk-{HIDDEN}"),
-    (re.compile(r"(?i)\b(bearer\s+)[A-Za-z0-9._~+/-]{6,}=*"), rf"\1{HIDDEN}"),
+    (lazy(r"\bhf_[A-Za-z0-9]{20,}\b"), f"hf_{HIDDEN}"),
+    (lazy(r"\bsk-[A-Za-z0-9_-]{12,}"), f"sk-{HIDDEN}"),
+    (lazy(r"(?i)\b(bearer\s+)[A-Za-z0-9._~+/-]{6,}=*"), rf"\1{HIDDEN}"),
     (
-        re.compile(r"(--(?:[a-z]+-)*(?:api-key|token|password)(?:=|\s+))(?!-)(?:\"[^\"]*\"|'[^']*'|\S+)"),
+        lazy(r"(--(?:[a-z]+-)*(?:api-key|token|password)(?:=|\s+))(?!-)(?:\"[^\"]*\"|'[^']*'|\S+)"),
         rf"\1{HIDDEN}",
     ),
     (
-        re.compile(rf"(?<![A-Za-z0-9_])((?:{_NAMES})['\"]?\s*[=:]\s*\[?\s*)(?!None\b|null\b|False\b|True\b)"
+        lazy(rf"(?<![A-Za-z0-9_])((?:{_NAMES})['\"]?\s*[=:]\s*\[?\s*)(?!None\b|null\b|False\b|True\b)"
                    r"(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s'\",)\]}]+)"),
         rf"\1'{HIDDEN}'",
     ),
-    (re.compile(r"(://)[^/\s:@]+(?::[^/\s@]*)?@"), rf"\1{HIDDEN}@"),
+    (lazy(r"(://)[^/\s:@]+(?::[^/\s@]*)?@"), rf"\1{HIDDEN}@"),
 )  # fmt: skip
-_SECRET_NAME = re.compile(rf"(?:{_NAMES})\Z")
+_SECRET_NAME = lazy(rf"(?:{_NAMES})\Z")
 
 
 def masked(text: str) -> str:

@@ -11,6 +11,8 @@ from typing import Self
 
 from msgspec import Struct
 
+from ullage.core.patterns import lazy
+
 KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
@@ -20,7 +22,7 @@ UNITS = {
     # as the engines mean them
     "KB": KIB, "MB": MIB, "GB": GIB, "TB": 1 << 40,
 }  # fmt: skip
-_NUMBER = re.compile(r"[-+]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
+_NUMBER = lazy(r"[-+]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
 
 
 class Band(Struct, frozen=True):

@@ -12,7 +12,11 @@ from packaging.version import InvalidVersion, Version
 
 _RELEASE = re.compile(r"\d+(?:\.\d+)+(?:\.?(?:post|rc|dev|a|b)\d*)*(?:\+[0-9A-Za-z.]+)?")
 
+#: releases whose form of a rule is kept: a process asks about few
+MOST_RELEASES = 256
 
+
+@lru_cache(1024)
 def parse_release(text: str | None) -> Version | None:
     """The release in ``text`` ("0.5.8.post1 (rocm)", "v0.20.2rc1.dev249+x", "0.4.4.post3-like"), else None."""
     match = _RELEASE.search(text or "")
@@ -73,22 +77,30 @@ class Rules(Generic[P, R]):
     def __init__(self, name: str) -> None:
         self.name = name
         self.forms: list[Dated] = []
+        self._found: dict[Version | None, Dated] = {}
 
     def since(self, since: str, *, until: str | None = None, source: str) -> Callable[[F], F]:
         """Register the decorated function for ``since`` <= release < ``until`` (or the next form's since)."""
 
         def register(function: F) -> F:
             self.forms.append(Dated(Span(since, until), source, function))
+            self._found.clear()
             return function
 
         return register
 
     def form(self, release: Version | None) -> Dated:
         """The form in force at ``release`` (None: the newest). The latest ``since`` that holds wins."""
+        found = self._found.get(release)
+        if found is not None:
+            return found
         holding = [form for form in self.forms if form.span.holds(release)]
         if not holding:
             raise LookupError(f"no form of rule {self.name} for release {release}")
-        return max(holding, key=lambda form: _limit(form.span.since or "0"))
+        found = max(holding, key=lambda form: _limit(form.span.since or "0"))
+        if len(self._found) < MOST_RELEASES:
+            self._found[release] = found
+        return found
 
     def at(self, release: Version | None) -> Callable[P, R]:
         return self.form(release).function

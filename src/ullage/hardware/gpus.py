@@ -9,18 +9,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ullage.core.machine import Gpu, Machine
+from ullage.core.patterns import lazy
 from ullage.core.tables import load
 from ullage.core.units import GIB, MIB, Band
 
-_COUNT = re.compile(r"^\s*(\d{1,4})\s*(?:[x×*]\s*|\s(?!\s*[gm]i?b\b))(?=\S)", re.IGNORECASE)
-_COUNT_AFTER = re.compile(
-    r"(?:\s*:\s*|\s+[x×*]\s*|\s*[×*]\s*|(?<=\d)x(?=\d{1,2}\s*$))(\d{1,4})\s*$", re.IGNORECASE
-)
-_SIZE = re.compile(r"(?:custom\s*:\s*)?(\d{1,4}(?:\.\d{1,4})?)\s*(?:g|gb|gib)?", re.IGNORECASE)
-_MEMORY = re.compile(r"(?<![\w.])(\d{1,3})\s*gi?b?(?![a-z0-9])", re.IGNORECASE)
+_COUNT = lazy(r"^\s*(\d{1,4})\s*(?:[x×*]\s*|\s(?!\s*[gm]i?b\b))(?=\S)", re.IGNORECASE)
+_COUNT_AFTER = lazy(r"(?:\s*:\s*|\s+[x×*]\s*|\s*[×*]\s*|(?<=\d)x(?=\d{1,2}\s*$))(\d{1,4})\s*$", re.IGNORECASE)
+_SIZE = lazy(r"(?:custom\s*:\s*)?(\d{1,4}(?:\.\d{1,4})?)\s*(?:g|gb|gib)?", re.IGNORECASE)
+_MEMORY = lazy(r"(?<![\w.])(\d{1,3})\s*gi?b?(?![a-z0-9])", re.IGNORECASE)
 #: memory named anywhere: "24 GB card with 23.53 GiB"
-_STATED = re.compile(r"(?<![\w.])(\d{1,4}(?:\.\d{1,4})?)\s*gi?b\b(?:\s+(free|before)\b)?", re.IGNORECASE)
-_ASIDE = re.compile(r"\([^)]*\)")
+_STATED = lazy(r"(?<![\w.])(\d{1,4}(?:\.\d{1,4})?)\s*gi?b\b(?:\s+(free|before)\b)?", re.IGNORECASE)
+_ASIDE = lazy(r"\([^)]*\)")
 #: Words that make another product of a name; a row must have the same ones.
 _APART = ("laptop", "mobile", "max-q", "super", "ti", "d", "pro", "ada", "nvl", "pcie", "vgpu")
 
@@ -34,6 +33,7 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True):
     vendor: str = "nvidia"
     memory_mib: int | None = None
     cuda_total_gib: tuple[float, float] | None = None
+    cuda_usual_gib: float | None = None
     free_at_start_gib: tuple[float, float] | None = None
     capability: tuple[int, int] | None = None
     nvlink: bool | None = None
@@ -42,6 +42,8 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def gpu(self) -> Gpu:
         cuda = _band(self.cuda_total_gib)
+        if cuda is not None and self.cuda_usual_gib:
+            cuda = replace(cuda, value=self.cuda_usual_gib * GIB)
         total = self.memory_mib * MIB if self.memory_mib else round(cuda.high) if cuda else None
         return Gpu(
             self.name,
@@ -89,8 +91,11 @@ def find(text: str) -> Machine | None:
 
 def _sized(gpu: Gpu, text: str) -> Gpu:
     """The GPU with the memory that ``text`` states where that is another than the product's (a card with
-    doubled
-    memory, a Jetson of some size)."""
+    doubled memory, a Jetson of some size), or the same more exactly ("121.69 GiB unified", as CUDA reports it).
+    """
+    exact = _as_cuda(gpu, text)
+    if exact is not None:
+        return replace(gpu, cuda_bytes=Band(exact, exact - 0.01 * GIB, exact + 0.01 * GIB))
     stated = [float(number) for number, said in _STATED.findall(_ASIDE.sub(" ", text)) if not said]
     total = gpu.total_bytes
     if (
@@ -107,13 +112,26 @@ def _sized(gpu: Gpu, text: str) -> Gpu:
     )
 
 
+def _as_cuda(gpu: Gpu, text: str) -> float | None:
+    """Bytes of a total in ``text`` with two decimals that CUDA may have reported for this product."""
+    if gpu.cuda_bytes is None:
+        return None
+    low, high = 0.995 * gpu.cuda_bytes.low, 1.005 * gpu.cuda_bytes.high
+    stated = (
+        float(number) * GIB for number, said in _STATED.findall(text) if not said and _decimals(number) > 1
+    )
+    return next((size for size in stated if low <= size <= high), None)
+
+
+def _decimals(number: str) -> int:
+    return len(number.partition(".")[2])
+
+
 def _by_memory(text: str) -> Gpu | None:
     """A GPU that no row names, by the memory in its description: the most exact figure counts, and one that is
     said to be free is free memory. None where the words are near to a product's, so that a slip of the pen is
     not taken for an unknown card."""
-    stated = [
-        (len(number.partition(".")[2]), float(number), bool(said)) for number, said in _STATED.findall(text)
-    ]
+    stated = [(_decimals(number), float(number), bool(said)) for number, said in _STATED.findall(text)]
     sizes = [size for size in stated if not size[2]] or stated
     if not sizes or max(sizes)[1] < 0.5 or _slip(text):
         return None

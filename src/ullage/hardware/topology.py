@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
-
 from msgspec import Struct
 
 from ullage.core.errors import InputError
+from ullage.core.patterns import lazy
 
 #: kinds of link from near to far, as nvidia-smi's own legend tells them (NV: NV#); SOC is old for SYS
 DISTANCES = ("NV", "C2C", "PIX", "PXB", "PHB", "NODE", "SYS")
 #: more columns than any host has
 _MOST = 256
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_LINK = re.compile(r"X|NV\d{1,3}|C2C|PIX|PXB|PHB|NODE|SYS|SOC|N/A")
-_GPU = re.compile(r"GPU\d{1,3}")
-_CPUS = re.compile(r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*")
+_ANSI = lazy(r"\x1b\[[0-9;?]*[A-Za-z]")
+_LINK = lazy(r"X|NV\d{1,3}|C2C|PIX|PXB|PHB|NODE|SYS|SOC|N/A")
+_GPU = lazy(r"GPU\d{1,3}")
+_CPUS = lazy(r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*")
 
 
 class Topology(Struct, frozen=True):

@@ -18,6 +18,8 @@ Show = Callable[[int, bytes], None]
 PIECE_BYTES = 1 << 20
 #: a server that prints line by line would wake us for each of them, and pay for it: let some gather
 SMALL_BYTES, GATHER_S = 64 << 10, 0.003
+#: seconds without any progress after which a reader that is slow is given up, and pieces taken at the end
+PATIENCE_S, DRAINED = 30.0, 64
 #: F_SETPIPE_SZ of fcntl.h
 _SET_PIPE_SIZE = 1031
 
@@ -57,7 +59,8 @@ class Pump:
     """Reads the pipes in a thread of its own until they are closed by everyone, or ``stop`` is called.
 
     ``kept`` counts the bytes of the log file, ``fault`` says why it ends early (a full disk). ``last`` is when
-    something came last (time.monotonic()). ``feed`` gets what the log gets.
+    something came last, ``moved`` when something was shown last (time.monotonic()). ``feed`` gets what the log
+    gets.
     """
 
     def __init__(
@@ -66,7 +69,7 @@ class Pump:
     ) -> None:  # fmt: skip
         self.kept = 0
         self.fault: str | None = None
-        self.last = time.monotonic()
+        self.last = self.moved = time.monotonic()
         self._show, self._feed = show, feed
         self._maskers = {1: Masker(secrets), 2: Masker(secrets)}
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -97,15 +100,18 @@ class Pump:
         """True while some process still holds a pipe."""
         return self._thread.is_alive()
 
-    def stop(self, wait_s: float = 2.0) -> None:
-        """Read what is there (for ``wait_s`` seconds at most), then close pipes and log."""
-        if self._thread.is_alive():
-            self._thread.join(wait_s)
-            with suppress(OSError):
-                os.write(self._woken, b"x")
-            self._thread.join(5.0)
-        elif self._thread.ident is None:
+    def stop(self, wait_s: float = 2.0, patience_s: float = PATIENCE_S) -> None:
+        """Wait ``wait_s`` seconds for the last writer to go, take what is there, close pipes and log. Who reads
+        what is shown, however slowly, is waited for until nothing has moved for ``patience_s`` seconds."""
+        if self._thread.ident is None:
             self._close()
+            return
+        self._thread.join(wait_s)
+        with suppress(OSError):
+            os.write(self._woken, b"x")
+        began = time.monotonic()
+        while self._thread.is_alive() and time.monotonic() - max(self.moved, began) < patience_s:
+            self._thread.join(0.1)
 
     def sync(self) -> None:
         """Have what is kept so far on the disk."""
@@ -125,6 +131,7 @@ class Pump:
                     pause = False
                     found = [key.fd for key, _ in ready.select()]
                     if self._wake in found:
+                        self._drain()
                         break
                     for read in found:
                         data = os.read(read, PIECE_BYTES)
@@ -139,6 +146,17 @@ class Pump:
             self.sync()
             self._close()
 
+    def _drain(self) -> None:
+        """What the pipes hold now; who still writes to them is not waited for."""
+        for read, stream in self._pipes.items():
+            os.set_blocking(read, False)
+            with suppress(BlockingIOError):
+                for _ in range(DRAINED):
+                    data = os.read(read, PIECE_BYTES)
+                    if not data:
+                        break
+                    self._take(stream, data)
+
     def _take(self, stream: int, data: bytes) -> None:
         self.last = time.monotonic()
         self._keep(self._maskers[stream].feed(data))
@@ -147,6 +165,7 @@ class Pump:
                 self._show(stream, data)
             except (OSError, ValueError):
                 self._show = None  # the terminal has gone: the log goes on
+        self.moved = time.monotonic()
 
     def _keep(self, data: bytes) -> None:
         if not data:

@@ -216,7 +216,8 @@ class Store:
             except OSError as error:
                 raise _store_error(self.root, error) from error
             folder = Folder(path)
-            folder.lock()
+            while not folder.lock():
+                time.sleep(0.01)  # somebody who lists the runs looks whether it is taken
             return folder
         raise StoreError("no free name for a run", where=str(self.root))
 

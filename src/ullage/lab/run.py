@@ -59,9 +59,11 @@ def _refusal(asked: Asked, known: Known, screen: Screen) -> str | None:
     if known.plan is not None:
         screen.planned(known.plan)
     if known.plan is not None and known.plan.verdict == "fails":
-        if not asked.keep_going:
+        if known.plan.proven and not asked.keep_going:
             return "not launched: it will not start (--keep-going launches it all the same)"
-        screen.say("launched all the same")
+        screen.say(
+            "launched all the same" if known.plan.proven else "launched: that it fails is likely, not proven"
+        )
     port = known.endpoint.port if known.endpoint and not known.endpoint.unix_socket else None
     container = containers.of_command(asked.launching.argv, "") is not None
     holder = preflight.holder_of(port) if port and not asked.host and not container else None

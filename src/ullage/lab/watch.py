@@ -205,6 +205,8 @@ class Watch:
         """New events to the record, new stages to the clock."""
         now = round(self.elapsed_s, 3)
         events = [event for event in run.events if not isinstance(event, Served)]
+        if len(events) < self._num_events:
+            self._num_events = 0  # another start began in the same log
         for event in events[self._num_events :]:
             if event.phase is not None and event.phase not in self.began and not isinstance(event, Failure):
                 self.began[event.phase] = now

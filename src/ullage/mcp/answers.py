@@ -111,6 +111,7 @@ class Asker:
         return diagnose.why(paths, baseline=others, asked=said)
 
     def spec(self, asked: given.Spec) -> Found:
+        from ullage.diagnose import spoken
         from ullage.planning.drafting import Wish
         from ullage.planning.speculation import answer as payoff
         from ullage.render import spec_json
@@ -121,7 +122,8 @@ class Asker:
         def acceptance(launch: Launch, width: Width) -> Acceptance | None:
             return self._acceptance(asked, width)
 
-        found = payoff(self.launch(asked), wish, acceptance, tuple(asked.batch), asked.context, calls)
+        points = spoken.benchmarks(asked.measured)
+        found = payoff(self.launch(asked), wish, acceptance, tuple(asked.batch), asked.context, calls, points)
         return spec_json.spec_object(found), texts.spec(found)
 
     def _acceptance(self, asked: given.Spec, width: Width) -> Acceptance | None:

@@ -196,6 +196,14 @@ class Spec(_Asked, frozen=True, kw_only=True):
             examples=[246],
         ),
     ] = None
+    measured: Annotated[
+        list[Short],
+        Meta(
+            max_length=4,
+            description="Benchmarks: tok_s of all requests (or step_ms) at a batch size; accept=L with drafts.",
+            examples=[["batch=1,tok_s=89.5"]],
+        ),
+    ] = []
 
 
 class CommPlan(_Asked, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ullage.core.model import Checkpoint, Model
+from ullage.core.patterns import lazy
 from ullage.core.tables import decode, folder_of
 from ullage.models.config import from_config
 from ullage.models.variants import gguf_of, guess
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 #: Endings that change how weights are stored, and nothing of the attention's shape.
-_VARIANT = re.compile(
+_VARIANT = lazy(
     r"[-_.](?:"
     r"(?:unsloth-)?bnb-?(?:4|8)-?bit|gptq(?:-int[48]|-[48]bit)?|awq(?:-int4|-4bit|-marlin)?|auto-?round"
     r"|(?:nv|mx)?fp[48](?:-(?:dynamic|block|kv))?|dynamic|block|int[48](?:mix)?|int[48]-int[48]mix|[48]-?bit"
@@ -30,10 +31,10 @@ _VARIANT = re.compile(
     r")$",
     re.IGNORECASE,
 )
-_HUB_CACHE = re.compile(r"(?:^|/)models--([\w.-]+?)--([\w.-]+)(?:/|$)")
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(?: [\w.,()+-]{1,40}){0,12}")
+_HUB_CACHE = lazy(r"(?:^|/)models--([\w.-]+?)--([\w.-]+)(?:/|$)")
+_NAME = lazy(r"[A-Za-z0-9][\w.-]{0,95}(?: [\w.,()+-]{1,40}){0,12}")
 #: parts of a path that say where a model lies and not which
-_PLACE = re.compile(
+_PLACE = lazy(
     r"[0-9a-f]{7,64}|main|master|snapshots?|latest|models?|weights?|hf|checkpoints?|final|v?\d{1,2}",
     re.IGNORECASE,
 )
@@ -278,6 +279,8 @@ def _renamed(plain: Checkpoint, name: str, row: Row) -> Checkpoint:
         facts["gguf"] = mix
     elif found is not None:
         facts["band"] = list(found.band)
+        if found.value is not None:
+            facts["value"] = found.value
         if found.config:
             config["quantization_config"] = found.config
         if found.forms:

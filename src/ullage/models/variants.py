@@ -12,14 +12,15 @@ from functools import cache
 
 from msgspec import Struct
 
+from ullage.core.patterns import lazy
 from ullage.core.tables import load
 
-_GGUF = re.compile(
+_GGUF = lazy(
     r"(?:^|[-_. ])((?:I?Q[1-8]_(?:K(?:_(?:XL|[SML]))?|[01]|NL|XS|XXS|[SM]))|MXFP4)(?=$|[-_. ])", re.IGNORECASE
 )
 #: an exact width that a name gives: "4.0bpw", "3.5bpw"
-_BPW = re.compile(r"(\d(?:\.\d+)?)[-_ ]?bpw", re.IGNORECASE)
-_BITS = re.compile(r"(?<![\d.])([248])[-_ ]bits?\b")
+_BPW = lazy(r"(\d(?:\.\d+)?)[-_ ]?bpw", re.IGNORECASE)
+_BITS = lazy(r"(?<![\d.])([248])[-_ ]bits?\b")
 _EXPERTS, _MLP = "re:.*\\.experts\\..*", "re:.*\\.mlp\\..*"
 _KEPT = {
     "attention": ("re:.*self_attn.*", "re:.*\\.attn\\..*", "re:.*mixer\\.[qkvo]_proj"),
@@ -42,6 +43,7 @@ class Variant(Struct, frozen=True, forbid_unknown_fields=True):
     words: str
     source: str
     band: tuple[float, float] = (0.03, 0.06)
+    value: float | None = None
     needs: str | None = None
     quantization: dict[str, object] = {}
     experts: dict[str, object] | None = None
@@ -56,12 +58,13 @@ class _Table(Struct, frozen=True, forbid_unknown_fields=True):
 class Guess(Struct, frozen=True):
     """How a variant's files are most likely stored. ``config`` is its quantization_config, {} for a plain one;
     ``forms`` are those of some layers alone (models/stored); ``band`` the shares that it may lie below or
-    above."""
+    above, ``value`` the most likely one where public loads tell it."""
 
     config: dict[str, object]
     forms: dict[str, dict[str, object]]
     band: tuple[float, float]
     source: str
+    value: float | None = None
 
 
 def guess(name: str, config: Mapping[str, object]) -> Guess | None:
@@ -78,7 +81,9 @@ def guess(name: str, config: Mapping[str, object]) -> Guess | None:
     if quantization:
         quantization["ignore"] = _ignored(row, config)
     forms = {_EXPERTS: row.experts, _MLP: row.mlp}
-    return Guess(quantization, {where: form for where, form in forms.items() if form}, row.band, row.source)
+    return Guess(
+        quantization, {where: form for where, form in forms.items() if form}, row.band, row.source, row.value
+    )
 
 
 def quantization_of(name: str, config: Mapping[str, object]) -> dict[str, object] | None:

@@ -145,7 +145,7 @@ def of_deployment(
         cause=judged.cause, model_id=launch.model, model=deployment.model, machine=deployment.machine,
         settings=settings, readings=deployment.readings, budget=budget, interval=interval,
         concurrency=concurrency(budget, contexts, longest) if judged.verdict != "fails" else {},
-        missing=judged.missing,
+        missing=judged.missing, proven=bool(refusals) or proven(budget, longest),
     )  # fmt: skip
     verdict = "fails" if stops else budget.verdict
     if judged.verdict != "fails":
@@ -154,6 +154,18 @@ def of_deployment(
     return replace(found, fixes=fixes, cautions=(
         *machines.cautions(found.machine), *cautions(found, problems, refusals, hazards, longest),
     ))  # fmt: skip
+
+
+def proven(budget: Budget, longest: int | None) -> bool:
+    """True if the budget fails even at the better end of its bands; ``longest`` is a request's full length in
+    tokens."""
+    pool, tokens = budget.pool_bytes, budget.kv_tokens
+    if budget.verdict != "fails" or pool is None:
+        return False
+    if pool.high <= 0 or pool.low == pool.high:
+        return True
+    full = budget.cause == "max-len-exceeds-kv" and tokens is not None and longest is not None
+    return bool(full and tokens and longest and tokens.high < longest)
 
 
 def _speed(
@@ -256,6 +268,8 @@ def _why_it_fails(budget: Budget) -> str:
     }
     text = words.get(budget.cause or "", "it does not fit")
     pool = budget.pool_bytes
+    if budget.fails_at == "weights" and pool is None and budget.formula:
+        return f"loading the weights takes more than the GPU has at once: {budget.formula}"
     if pool is not None and pool.value < 0:
         return f"{text}: {gib_text(-pool.value)} are missing"
     if pool is not None and budget.kv_tokens is not None and budget.kv_tokens.value > 0:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from math import ceil, floor, log10
 
 from ullage.lab.campaign.file import Target
 from ullage.lab.campaign.verdict import Effect
 from ullage.render import campaign_words as words
 
-WIDTH, LABEL, RIGHT, ROW, TOP = 860, 230, 190, 26, 12
+WIDTH, LABEL, RIGHT, ROW, TOP = 860, 210, 240, 26, 12
 _MOST_NAME = 32
 
 
@@ -89,7 +90,12 @@ class _Scale:
 
     @property
     def ticks(self) -> list[float]:
-        return [self.low + (self.high - self.low) * i / 4 for i in range(5)]
+        """Round values within, three to six of them."""
+        rough = (self.high - self.low) / 4
+        power = 10.0 ** floor(log10(rough))
+        step = next(power * each for each in (1, 2, 2.5, 5, 10) if power * each >= rough)
+        first = ceil(self.low / step)
+        return [step * i for i in range(first, floor(self.high / step) + 1)]
 
 
 def _axis(x: _Scale, height: int, labels: Sequence[str]) -> list[str]:

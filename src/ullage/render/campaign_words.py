@@ -27,7 +27,7 @@ def number(value: float) -> str:
 
 
 def percent(value: float) -> str:
-    return f"{value * 100:+.1f} %"
+    return f"{round(value * 100, 1) + 0.0:+.1f} %"
 
 
 def interval(found: Effect | Drift) -> str:

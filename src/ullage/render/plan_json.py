@@ -23,7 +23,7 @@ def plan_object(p: Plan) -> Json:
         "schema": PLAN,
         "engine": {"name": p.engine, "version": p.version, "version_source": p.version_source},
         "model": model(p.model, p.model_id), "gpus": gpus(p.machine),
-        "verdict": p.verdict, "fails_at": p.fails_at, "cause": p.cause, "why": p.why,
+        "verdict": p.verdict, "proven": p.proven, "fails_at": p.fails_at, "cause": p.cause, "why": p.why,
         "missing": list(p.missing),
         "settings": settings(p.settings),
         "readings": {name: reading.value.value for name, reading in sorted(p.readings.items())},

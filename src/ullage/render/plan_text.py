@@ -75,7 +75,7 @@ def summary(p: Plan) -> str:
     """The verdict in a sentence."""
     if p.verdict == "fails":
         at = f" ({p.fails_at}: {p.cause})" if p.fails_at and p.cause else ""
-        return f"It will not start: {p.why}{at}."
+        return f"It will {'' if p.proven else 'probably '}not start: {p.why}{at}."
     if p.verdict == "unsure":
         needs = f" A surer answer needs: {', '.join(p.missing)}." if p.missing else ""
         return f"It cannot be told: {p.why}.{needs}"

@@ -46,9 +46,7 @@ class RunScreen:
     def show(self, stream: int, data: bytes) -> None:
         with self._lock:
             self._erase()
-            target = self._streams[stream]
-            target.write(data)
-            target.flush()
+            _write(self._streams[stream], data)
             self._whole = data.endswith(b"\n")
             self._draw()
 
@@ -57,10 +55,15 @@ class RunScreen:
     def view(self, view: View | None) -> None:
         if not self._live:
             return
-        with self._lock:
+        # a terminal that is held (Ctrl-S) holds whoever shows the output, and must not hold us
+        if not self._lock.acquire(timeout=-1 if view is None else 0.05):
+            return
+        try:
             self._erase()
             self._lines = lines_of(view, *_size(self._words)) if view is not None else []
             self._draw()
+        finally:
+            self._lock.release()
 
     def _draw(self) -> None:
         if self._lines and self._whole:
@@ -127,6 +130,14 @@ class RunScreen:
         from ullage.render import json
 
         return json.why_object(found)
+
+
+def _write(stream: BinaryIO, data: bytes) -> None:
+    """All of it, past any buffer: what cannot be written must not be tried again at the end."""
+    raw = getattr(stream, "raw", stream)
+    rest = memoryview(data)
+    while rest:
+        rest = rest[raw.write(rest) or 0 :]
 
 
 def _size(stream: TextIO) -> tuple[int, int]:

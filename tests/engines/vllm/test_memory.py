@@ -11,10 +11,11 @@ from ullage.core.machine import Gpu, Machine
 from ullage.core.model import Layer, Model
 from ullage.core.run import Failure, Run, Source
 from ullage.core.units import GIB, Band, Measured
-from ullage.engines.vllm import memory
+from ullage.engines.vllm import kv_specs, memory
 from ullage.engines.vllm.kv_specs import last_takes_the_rest, spread_before_the_last
 from ullage.engines.vllm.options import as_length
 from ullage.engines.vllm.settings import settings
+from ullage.models import catalogue
 
 LLAMA_8B = Model(
     "llama", "config.json", architecture="LlamaForCausalLM", num_layers=32, hidden_size=4096, num_heads=32,
@@ -337,3 +338,12 @@ def test_nonsense_never_raises(name: str, value: Value) -> None:
         memory.interval(None, deployment)
         memory.infer(Run("vllm"), deployment)
         memory.contradictions(Run("vllm"), deployment)
+
+
+@pytest.mark.parametrize(("version", "width"), [("0.14.0", 384), ("0.19.1", 384), ("0.20.0", 320)])
+def test_narrow_values_are_padded_to_the_keys_until_0_20(version: str, width: int) -> None:
+    """MiMo-V2: 192 elements a key, 128 a value; one full-attention head a rank at tp 4."""
+    model = catalogue.find("XiaomiMiMo/MiMo-V2-Flash")
+    assert model is not None
+    found = kv_specs.stages(model, kv_specs.Cache(tp=4, dtype="fp8"), Version(version))
+    assert {spec.page_bytes // spec.block_size for spec in found[0] if spec.kind == "full"} == {width}

@@ -217,3 +217,26 @@ def test_slurm_by_processes(tmp_path: Path) -> None:
     assert found == {"baseline": "done", "slow": "done", "refused": "refused", "crashes": "crashed",
                      "confounded": "done", "baseline, again": "done"}  # fmt: skip
     world.nothing_left()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_ray_killed_and_resumed(ray_cluster: str, tmp_path: Path) -> None:
+    """kill -9 of ullage while its tasks run: resume ends what the nodes still hold, and runs it again."""
+    import signal
+
+    where = f"where: {{kind: ray, address: '{ray_cluster}', gpus_each: 0}}"
+    one = "approaches:\n  - {name: a, reason: x, env: {N: 1}}"
+    world = World(tmp_path, approaches=one, more=where, latency=0.1)
+    child = world.start("run", world.file.name, env={"PYTHONPATH": str(Path(__file__).parents[3])})
+    assert child.stderr is not None
+    seen = b""
+    while b"baseline: measuring" not in seen:
+        piece = child.stderr.readline()
+        assert piece, seen.decode()
+        seen += piece
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    code, _, err = world.run("resume", world.file.name, env={"PYTHONPATH": str(Path(__file__).parents[3])})
+    assert code == 0, err
+    assert world.stages() == {"baseline": "done", "a": "done", "baseline, again": "done"}
+    world.nothing_left(10)

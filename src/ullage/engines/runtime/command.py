@@ -10,34 +10,37 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec import Struct
 
 from ullage.core.errors import CommandError
+from ullage.core.patterns import lazy
 from ullage.core.versions import parse_release
 from ullage.engines.runtime.manifest import chosen as chosen_container
 from ullage.engines.runtime.manifest import containers, is_manifest
 from ullage.engines.runtime.prose import joined, without_prose
 
 MAX_COMMAND = 256 << 10
-_CALL = re.compile(r"(?:LLM|LLMEngine|Engine|Args|Runtime)\(")
-_BLANK = re.compile(r"<[\w ./:(),+-]+>")
-_FLAG = re.compile(r"--?\w")
-_CONTINUED = re.compile(r"[\\^`][ \t]*\r?\n")
-_TAG = re.compile(r"(?<![\d.])0\.\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc|dev)\d+)*(?:\+[\w.]+)?")
-_PINNED = re.compile(r"(?:^|/)(sglang|vllm)(?:\[[\w,-]*\])?==(\S+)")
-_POWERSHELL = re.compile(r"\$env:(\w+)(?:=(.*))?", re.IGNORECASE | re.DOTALL)
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_CALL = lazy(r"(?:LLM|LLMEngine|Engine|Args|Runtime)\(")
+_BLANK = lazy(r"<[\w ./:(),+-]+>")
+_FLAG = lazy(r"--?\w")
+_CONTINUED = lazy(r"[\\^`][ \t]*\r?\n")
+_TAG = lazy(r"(?<![\d.])0\.\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc|dev)\d+)*(?:\+[\w.]+)?")
+_PINNED = lazy(r"(?:^|/)(sglang|vllm)(?:\[[\w,-]*\])?==(\S+)")
+_POWERSHELL = lazy(r"\$env:(\w+)(?:=(.*))?", re.IGNORECASE | re.DOTALL)
+_ASSIGNMENT = lazy(r"[A-Za-z_]\w*=")
 _JOINTS = ("&&", "||", "|&", "|", ";", "&", "\n")
-_REDIRECT = re.compile(r"\d?(?:>>?|<)(?:&\d?|\|)?")
+_REDIRECT = lazy(r"\d?(?:>>?|<)(?:&\d?|\|)?")
 _TYPOGRAPHY = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "\u00a0": " ", "\ufeff": " "})
 _SHELLS = ("bash", "sh", "zsh", "dash")
 
 
 class Command(Struct, frozen=True):
     """One command. ``words`` hold all of it after the variables in front; ``image`` is the container image that
-    it runs in, where it names one; ``pinned`` are the releases that a ``pip install`` before it asked for."""
+    it runs in, where it names one; ``pinned`` are the releases that a ``pip install`` before it asked for;
+    ``remarks`` what stands between its words and belongs to no flag ("with two cards")."""
 
     words: tuple[str, ...] = ()
     env: dict[str, str] = {}
     image: str | None = None
     pinned: dict[str, str] = {}
+    remarks: tuple[str, ...] = ()
 
     def release(self, engine: str) -> str | None:
         """The release that the image's tag or an installation in front names."""
@@ -71,7 +74,8 @@ def read(text: str, owns: Callable[[Sequence[str]], bool]) -> Command:
             return _opened(chosen_container(containers(text, split), owns), {}, owns)
         except CommandError as error:
             broken = error
-    commands = [words for command in _commands(list(_words(text))) for words in without_prose(command)]
+    told = [found for command in _commands(list(_words(text))) for found in without_prose(command)]
+    commands = [words for words, _ in told] or [text.split()] * bool(text.strip())
     if broken is not None and not any(owns(words) for words in commands):
         raise broken
     if not commands:
@@ -81,11 +85,13 @@ def read(text: str, owns: Callable[[Sequence[str]], bool]) -> Command:
         chosen = next((words for words in commands if any(w.startswith("--") for w in words)), commands[0])
     env: dict[str, str] = {}
     pinned: dict[str, str] = {}
-    for words in commands[: commands.index(chosen)]:
+    place = commands.index(chosen)
+    for words in commands[:place]:
         env.update(_exported(words))
         pinned.update(found for word in words for found in _PINNED.findall(word))
     found = _opened(chosen, env, owns)
-    return Command(found.words, found.env, found.image, {**pinned, **found.pinned})
+    remarks = tuple(told[place][1]) if told else ()
+    return Command(found.words, found.env, found.image, {**pinned, **found.pinned}, remarks)
 
 
 def _called(text: str, owns: Callable[[Sequence[str]], bool]) -> Command | None:

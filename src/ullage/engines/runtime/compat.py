@@ -15,14 +15,15 @@ from packaging.version import Version
 from ullage.core.finding import Hazard
 from ullage.core.launch import Launch, Value
 from ullage.core.model import Model
+from ullage.core.patterns import lazy
 from ullage.core.tables import load
 from ullage.core.versions import Span
 from ullage.hardware.compat.software import Ships
 from ullage.hardware.compat.subject import between_releases
 
-_BILLIONS = re.compile(r"(?<![\w.])(\d{1,4}(?:\.\d{1,2})?)b(?![a-z])", re.IGNORECASE)
+_BILLIONS = lazy(r"(?<![\w.])(\d{1,4}(?:\.\d{1,2})?)b(?![a-z])", re.IGNORECASE)
 _WORDS = ("nvfp4", "mxfp4", "mxfp8", "fp8 block", "fp8", "awq", "gptq", "bitsandbytes")
-_INT4 = re.compile(r"\bw4a16\b|\bint4\b")
+_INT4 = lazy(r"\bw4a16\b|\bint4\b")
 
 
 class ShipsTable(Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, field
 from packaging.version import Version
 
+from ullage.core.patterns import lazy
 from ullage.core.versions import Span
 
 Scalar = str | int | float | bool | list[str | int | float]
-_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?$")
+_NUMBER = lazy(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?$")
 
 
 class FlagRow(Struct, frozen=True, forbid_unknown_fields=True):

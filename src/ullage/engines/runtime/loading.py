@@ -32,6 +32,7 @@ def fields_of(model: Model) -> Fields | None:
     return text
 
 
+@lru_cache(maxsize=64)
 def rope_bytes(model: Model, element: int, mrope: float = 4) -> int:
     """Bytes of the tables of cosines and sines: positions x rotary dimension x ``element`` bytes, once for each
     distinct setting. Linear and yarn scaling lengthen them by their factor; ``mrope`` is how many times longer
@@ -129,7 +130,9 @@ def doubt(model: Model) -> tuple[float, float, float]:
     (models/variants.toml) counts where it is wider.
     """
     low, value, high = _doubt(model)
-    band = model.checkpoint.facts.get("band") if model.checkpoint is not None else None
+    facts = model.checkpoint.facts if model.checkpoint is not None else {}
+    band, told = facts.get("band"), facts.get("value")
+    value = float(told) if isinstance(told, float) else value
     if isinstance(band, list) and len(band) == 2:
         return max(low, float(band[0])), value, max(high, float(band[1]))
     return low, value, high

@@ -8,16 +8,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ullage.core.errors import CommandError, InputError
+from ullage.core.patterns import lazy
 from ullage.engines.runtime.yaml_text import load
 
-_KEYS = re.compile(
+_KEYS = lazy(
     r"^[ \t]*(?:- +)?[\"']?"
     r"(?:command|args|entrypoint|image|services|containers|apiVersion|environment|env)[\"']?[ \t]*:",
     re.MULTILINE,
 )
-_SEPARATOR = re.compile(r"^---.*$", re.MULTILINE)
-_WORTH = re.compile(r"sglang|vllm|--model", re.IGNORECASE)
-_REFERENCE = re.compile(r"\$\((\w+)\)")
+_SEPARATOR = lazy(r"^---.*$", re.MULTILINE)
+_WORTH = lazy(r"sglang|vllm|--model", re.IGNORECASE)
+_REFERENCE = lazy(r"\$\((\w+)\)")
 MAX_CONTAINERS = 200
 
 #: splits a string of the manifest as a shell does

@@ -8,13 +8,14 @@ from functools import cached_property
 
 from packaging.version import Version
 
+from ullage.core.patterns import lazy
 from ullage.core.problem import Problem, ProblemKind
 from ullage.core.versions import Span, parse_release
 from ullage.engines.runtime.flags import FlagRow, Flags, FlagTable, Use
 from ullage.engines.runtime.nearest import nearest
 
 #: words that stand for a value: $TP, ${TP}, <tp>, TP_SIZE, {{tp}}
-PLACEHOLDER = re.compile(r"\$.*|<[^>]*>|\{\{.*\}\}|[A-Z][A-Z0-9_]*|\.\.\.|…")
+PLACEHOLDER = lazy(r"\$.*|<[^>]*>|\{\{.*\}\}|[A-Z][A-Z0-9_]*|\.\.\.|…")
 MOST_CHOICES = 12
 #: more is no launch command any more
 MOST_PROBLEMS = 40

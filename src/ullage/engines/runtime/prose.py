@@ -11,8 +11,8 @@ _REMARKS = frozenset("with plus and but using under without where".split())
 _MOST = 12
 
 
-def without_prose(words: Sequence[str]) -> Iterator[list[str]]:
-    """The command without remarks, its placeholders each one word; several where a word ends in a semicolon."""
+def without_prose(words: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
+    """(the command without remarks, its remarks); several where a word ends in a semicolon."""
     current: list[str] = []
     for word in words:
         if word.endswith(";") and len(word) > 1 and not word.startswith(("{", "[", "'", '"')):
@@ -61,15 +61,16 @@ def _closing(words: list[str], at: int) -> int | None:
     return None
 
 
-def _plain(words: list[str]) -> list[str]:
-    """Without remarks: from a word such as "with", which no flag takes, to the next flag."""
+def _plain(words: list[str]) -> tuple[list[str], list[str]]:
+    """Without remarks: from a word such as "with", which no flag takes, to the next flag. And the remarks."""
     kept: list[str] = []
+    remarks: list[list[str]] = []
     skip = False
     for i, word in enumerate(words):
         if re.match(r"--?[A-Za-z]", word):
             skip = False
-        elif i > 1 and word.lower() in _REMARKS and not re.match(r"--?[A-Za-z]", words[i - 1]):
+        elif i > 1 and not skip and word.lower() in _REMARKS and not re.match(r"--?[A-Za-z]", words[i - 1]):
             skip = True
-        if not skip:
-            kept.append(word)
-    return kept
+            remarks.append([])
+        (remarks[-1] if skip else kept).append(word)
+    return kept, [" ".join(remark) for remark in remarks]

@@ -6,11 +6,12 @@ import re
 from typing import Any
 
 from ullage.core.errors import InputError
+from ullage.core.patterns import lazy
 
 MAX_YAML = 128 << 10
 MAX_DEPTH = 40
 MAX_NODES = 20_000
-_INLINE = re.compile(rf"(?:[-?][ \t]+){{{MAX_DEPTH}}}")
+_INLINE = lazy(rf"(?:[-?][ \t]+){{{MAX_DEPTH}}}")
 
 
 def load(text: str, where: str) -> Any:

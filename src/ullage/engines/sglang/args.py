@@ -11,6 +11,7 @@ from packaging.version import Version
 
 from ullage.core.errors import CommandError
 from ullage.core.launch import Arg, Launch, Value
+from ullage.core.patterns import lazy
 from ullage.core.problem import Problem
 from ullage.core.tables import load
 from ullage.core.versions import parse_release
@@ -23,12 +24,12 @@ from ullage.engines.runtime.problems import Judge
 _MODULES = (
     "sglang.launch_server", "sglang.srt.server", "sglang.bench_one_batch", "sglang.bench_offline_throughput",
 )  # fmt: skip
-_WRAPPERS = re.compile(r"dynamo\.sglang(?:\.\w+)*")
+_WRAPPERS = lazy(r"dynamo\.sglang(?:\.\w+)*")
 _PROGRAMS = ("sglang", "sgl")
-_FILE = re.compile(r"(?:^|/)sglang/(?:python/sglang/)?launch_server\.py$")
-_PLACEHOLDER = re.compile(r"[A-Z][A-Z_<>]*|\$\{?\w+\}?|<[^>]*>")
+_FILE = lazy(r"(?:^|/)sglang/(?:python/sglang/)?launch_server\.py$")
+_PLACEHOLDER = lazy(r"[A-Z][A-Z_<>]*|\$\{?\w+\}?|<[^>]*>")
 _NO_VALUE = ("flag", "unflag", "switch")
-_IMAGE = re.compile(r"(?:[\w.-]+(?::\d+)?/)*[\w.-]*sglang[\w.-]*(?::[\w.+-]+)?(?:@sha256:\w+)?")
+_IMAGE = lazy(r"(?:[\w.-]+(?::\d+)?/)*[\w.-]*sglang[\w.-]*(?::[\w.+-]+)?(?:@sha256:\w+)?")
 #: flags of vLLM that people carry over, and what SGLang calls them
 _ELSEWHERE = {
     "--gpu-memory-utilization": "--mem-fraction-static", "--max-model-len": "--context-length",
@@ -155,6 +156,7 @@ def problems(launch: Launch | str, version: str | None = None, files: Files | No
     model = next((use for use in uses if not use.spelling), None)
     if any(use.row is not None and use.row.name == "model_path" for use in uses):
         model = None
+    uses += [Use("", values=(remark,)) for remark in command.remarks]
     judge = Judge("SGLang", _table(), version, _wrong, _ELSEWHERE)
     return list(judge.judge(use for use in uses if use is not model))
 

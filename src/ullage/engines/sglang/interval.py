@@ -6,6 +6,7 @@ import re
 from math import ceil, floor
 
 from ullage.core.deployment import Deployment, Interval
+from ullage.core.patterns import lazy
 from ullage.core.run import Failure, Run
 from ullage.core.units import GIB, MIB, Band
 from ullage.engines.sglang.implied import fraction
@@ -19,11 +20,11 @@ EMPTY = "stuck-between-two-fractions"
 #: a pool of fewer tokens takes no request at all (tp_worker: "Memory pool size is too small")
 LEAST_TOKENS = 6
 #: the allocator's words; the scheduler's "Out of memory even after retracting" is about its own tokens
-_OOM = re.compile(
+_OOM = lazy(
     r"(?:CUDA|HIP|XPU|NPU|driver)[\w ]*(?:error)?:? out of memory|OutOfMemoryError|Tried to allocate", re.I
 )
 #: the engine's words for a budget that leaves no pool
-_NO_POOL = re.compile(r"Please try to increase --mem-fraction-static|leave no GPU memory for the KV cache")
+_NO_POOL = lazy(r"Please try to increase --mem-fraction-static|leave no GPU memory for the KV cache")
 #: with less of the card than this to share between pool and the rest, the middle is as good as any
 _NARROW = 0.03
 

@@ -7,6 +7,7 @@ distributed/utils.py, server_args.py), other releases where a rule names them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from msgspec.structs import replace
 from packaging.version import Version
@@ -104,6 +105,7 @@ def _mxfp4_kernel(model: Model, at: Layout) -> Kernel | None:
 # --- bands --------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=64)
 def fullest(model: Model, at: Layout) -> list[tuple[str, int]] | None:
     """The parts of the rank that holds most."""
     groups = groups_of(model)

@@ -10,6 +10,7 @@ from typing import Any
 from packaging.version import Version
 
 from ullage.core.launch import Arg, Launch, Value
+from ullage.core.patterns import lazy
 from ullage.core.problem import Problem
 from ullage.core.tables import load
 from ullage.core.versions import parse_release
@@ -22,10 +23,10 @@ from ullage.engines.vllm.printed import keywords
 from ullage.engines.vllm.values import closed, merged, nested, value_of, wrong
 
 _MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server", "vllm.entrypoints.cli.main")
-_FILES = re.compile(r"(?:^|/)vllm/entrypoints/(?:openai/)?api_server\.py$")
-_IMAGE = re.compile(r"^(?:[\w.-]+(?::\d+)?/)*[\w.-]*vllm[\w.-]*(?:/[\w.-]*)?(?::[\w.+-]+)?(?:@sha256:\w+)?$")
+_FILES = lazy(r"(?:^|/)vllm/entrypoints/(?:openai/)?api_server\.py$")
+_IMAGE = lazy(r"^(?:[\w.-]+(?::\d+)?/)*[\w.-]*vllm[\w.-]*(?:/[\w.-]*)?(?::[\w.+-]+)?(?:@sha256:\w+)?$")
 _CONTAINERS = ("docker", "podman", "nerdctl", "apptainer", "singularity")
-_OFFLINE = re.compile(r"\b(?:Async)?(?:LLM|LLMEngine|EngineArgs|AsyncEngineArgs)\((?P<arguments>.*)", re.DOTALL)
+_OFFLINE = lazy(r"\b(?:Async)?(?:LLM|LLMEngine|EngineArgs|AsyncEngineArgs)\((?P<arguments>.*)", re.DOTALL)
 #: releases in which ``-O3`` is a level of its own, not compilation_config
 _LEVELS_SINCE = Version("0.12.0")
 #: releases in which ``--disable-x`` switches ``--enable-x`` off, and the other way round (EnableDisableAction)
@@ -119,6 +120,7 @@ def problems(launch: Launch | str, version: str | None = None, files: Files | No
     release = parse_release(version)
     uses = list(_uses(_arguments(command, release, files), release))
     model = next((use for use in uses if not use.spelling), None)
+    uses += [Use("", values=(remark,)) for remark in command.remarks]
     return list(Judge("vLLM", _table(), version, wrong, _ELSEWHERE).judge(u for u in uses if u is not model))
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from datetime import date
 
 from msgspec import Struct
 
+from ullage.core.patterns import lazy
 from ullage.core.tables import load
 from ullage.core.versions import parse_release
 
 #: "0.1.dev1+g4d2a68d64.d20260816", "main of 2026-04", "nightly 2026-07-11"
-_DAY = re.compile(r"(?<!\d)(20[2-9]\d)-?([01]\d)(?:-?([0-3]\d))?(?!\d)")
+_DAY = lazy(r"(?<!\d)(20[2-9]\d)-?([01]\d)(?:-?([0-3]\d))?(?!\d)")
 #: local labels of builds that are not patched: a commit, a day, the toolkit
-_PLAIN = re.compile(r"(?:g[0-9a-f]{6,40}|d20\d{6}|cu\d+|rocm\d*|cpu|xpu|precompiled|empty|\d+)")
+_PLAIN = lazy(r"(?:g[0-9a-f]{6,40}|d20\d{6}|cu\d+|rocm\d*|cpu|xpu|precompiled|empty|\d+)")
 
 
 class Built(Struct, frozen=True, forbid_unknown_fields=True):

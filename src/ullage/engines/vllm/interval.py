@@ -15,6 +15,7 @@ from ullage.engines.vllm.pool import bytes_per_token, kv_plans
 from ullage.engines.vllm.readings import printed, smallest
 from ullage.engines.vllm.settings import Settings, settings
 from ullage.engines.vllm.terms import Terms, terms
+from ullage.engines.vllm.verdict import load_check
 
 FLAG = "gpu_memory_utilization"
 #: stages in which the pool already has its memory
@@ -38,6 +39,9 @@ def interval(run: Run | None, deployment: Deployment) -> Interval:
     t = terms(deployment, s)
     low, low_because = lower(deployment, s, t)
     high, high_because = upper(deployment, s)
+    if run is None and (check := load_check(deployment, t)) is not None and check[2] == "fails":
+        low, low_because = max(low or 0.0, 1.0), "loading the weights takes more than the whole GPU"
+        return Interval(FLAG, low, min(high or 0.0, low), None, low_because, high_because, check[1])
     margin = 0.005 if "free_at_start_gib" in deployment.readings else 0.03
     if shares_memory(deployment):
         margin = HOST_PART  # the host lives in the same memory, and takes more of it later

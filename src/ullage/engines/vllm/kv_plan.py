@@ -61,7 +61,7 @@ def plan(
         workers = make_workers(stages, budgets, cache, release)
     except UnequalPages as error:
         return REFUSED.at(release)(stages, budgets, length, cache, str(error))
-    if not workers or not any(worker.layout for worker in workers):
+    if not any(worker.layout and block_bytes(worker.layout) for worker in workers):
         return KvPlan(True, length, blocks=1, fitted=length)
     failed = [worker for worker in workers if not has_room(worker, cache, release)]
     if failed:

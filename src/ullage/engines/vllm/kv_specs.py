@@ -155,7 +155,7 @@ def ssm_dtype(model: Model) -> str:
 
 def attention_bytes(model: Model, cache: Cache) -> int:
     """Bytes of one token in the widest attention layer: what the Mamba pages are aligned to."""
-    return max((bytes_per_token(layer, cache) for layer in model.layers), default=0)
+    return max((bytes_per_token(layer, cache) for layer in set(model.layers)), default=0)
 
 
 def hybrid_block_size(model: Model, cache: Cache) -> int:
@@ -164,7 +164,7 @@ def hybrid_block_size(model: Model, cache: Cache) -> int:
     block = a * cdiv(state, a * bytes_per_token), a = kernel alignment, at least the asked block size, 128 for
     MLA (platforms/interface.py, _align_hybrid_block_size; 0.10.0 on).
     """
-    states = [state_bytes(layer.state, cache) for layer in model.layers if layer.state]
+    states = [state_bytes(state, cache) for state in {layer.state for layer in model.layers if layer.state}]
     token = attention_bytes(model, cache)
     if not states or not token:
         return cache.block_size
@@ -238,16 +238,33 @@ def layer_specs(layer: Layer, cache: Cache, page: int) -> list[Spec]:
 
 def stages(model: Model, cache: Cache, release: Version | None = None) -> list[list[Spec]]:
     """The specs of each pipeline stage, in order."""
+    model = VALUES.at(release)(model)
     counts = cache.partition or PARTITION.at(release)(len(model.layers), cache.pp)
+    block = hybrid_block_size(model, cache)
+    sized, page = replace(cache, block_size=block), block * attention_bytes(model, cache)
+    specs = {layer: layer_specs(layer, sized, page) for layer in set(model.layers)}
     out, start = [], 0
     for count in counts:
-        part = replace(model, layers=model.layers[start : start + count])
-        block = hybrid_block_size(model, cache)
-        page = block * attention_bytes(model, cache)
-        sized = replace(cache, block_size=block)
-        out.append([spec for layer in part.layers for spec in layer_specs(layer, sized, page)])
+        out.append([spec for layer in model.layers[start : start + count] for spec in specs[layer]])
         start += count
     return out
+
+
+VALUES: Rules[[Model], Model] = Rules("width of the values in the cache")
+
+
+@VALUES.since("≤0.6.0", source="vllm 0.14.0 to 0.19.1, models/mimo_v2_flash.py: v is padded to head_dim")
+def as_wide_as_keys(model: Model) -> Model:
+    """MiMo-V2, whose values are narrower than its keys, keeps both as wide as the keys."""
+    if not (model.model_type or "").startswith("mimo_v2"):
+        return model
+    return replace(model, layers=tuple(replace(layer, v_head_dim=0) for layer in model.layers))
+
+
+@VALUES.since("0.20.0", source="vllm 0.20.0, models/mimo_v2_flash.py: head_size_v, the DIFFKV backends")
+def their_own_width(model: Model) -> Model:
+    """Values are as wide as the model has them."""
+    return model
 
 
 PARTITION: Rules[[int, int], list[int]] = Rules("partition")

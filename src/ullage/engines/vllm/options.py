@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from packaging.version import Version
 
 from ullage.core.launch import Launch
 from ullage.core.model import Model
+from ullage.core.patterns import lazy
 
 #: beyond this a count is nonsense, and a share is one from 10 on
 LARGEST = 1 << 40
 
 
-_LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*([kKmMgG]?)")
+_LENGTH = lazy(r"(\d+(?:\.\d+)?)\s*([kKmMgG]?)")
 
 
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from ullage.core.patterns import lazy
+
 MAX_DEPTH, MAX_CHARS = 24, 200_000
 _WORDS: dict[str, object] = {
     "None": None,
@@ -17,7 +19,7 @@ _WORDS: dict[str, object] = {
     "false": False,
 }
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPE = lazy(r"\\(.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 _BREAKS = frozenset(",()[]{}= \t\n:'\"<>")
 

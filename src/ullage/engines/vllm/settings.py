@@ -12,6 +12,7 @@ from ullage.core.deployment import Deployment
 from ullage.core.launch import Launch
 from ullage.core.machine import Gpu
 from ullage.core.model import Layer, Model
+from ullage.core.patterns import lazy
 from ullage.core.units import GIB, Band
 from ullage.engines.vllm import defaults
 from ullage.engines.vllm.drafts import draft_layers
@@ -183,7 +184,7 @@ def marlin(deployment: Deployment) -> bool:
     return older or deployment.launch.text("moe_backend") == "marlin"
 
 
-_APU = re.compile(r"unified|ryzen|strix|radeon 8\d\d\ds", re.IGNORECASE)
+_APU = lazy(r"unified|ryzen|strix|radeon 8\d\d\ds", re.IGNORECASE)
 
 
 def carved_out(gpu: Gpu | None, release: Version | None) -> bool:

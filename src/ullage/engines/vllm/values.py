@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 from ullage.core.launch import Value
+from ullage.core.patterns import lazy
 from ullage.engines.runtime.flags import FlagRow
 from ullage.engines.vllm.printed import mapping, scalar
 
-_HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
+_HUMAN = lazy(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 MAX_DEPTH = 12

@@ -9,10 +9,11 @@ from ullage.core.run import Phase
 from ullage.core.units import GIB, Band
 from ullage.engines.vllm.kv_plan import KvPlan
 from ullage.engines.vllm.ledgers import ledgers
+from ullage.engines.vllm.load_peak import ONLINE, load_peak, while_loading
 from ullage.engines.vllm.options import since
 from ullage.engines.vllm.outside import before_baseline
 from ullage.engines.vllm.pool import bytes_per_token, kv_plans, kv_stages, kv_tokens
-from ullage.engines.vllm.readings import printed, smallest
+from ullage.engines.vllm.readings import Term, printed, smallest
 from ullage.engines.vllm.settings import Settings, settings
 from ullage.engines.vllm.terms import Terms, formula, rule, terms
 
@@ -29,7 +30,27 @@ def budget(deployment: Deployment) -> Budget:
         ledgers=ledgers(deployment, s, t), missing=missing(deployment, s, t),
         warnings=(*warnings(s, t), *host_memory(deployment, s)),
     )  # fmt: skip
-    return judged(base, deployment, s, t, plans)
+    return with_peak(judged(base, deployment, s, t, plans), deployment, t)
+
+
+def with_peak(found: Budget, deployment: Deployment, t: Terms) -> Budget:
+    """A budget that says what loading holds for a moment, where that decides or is near the whole GPU."""
+    peak, weights = load_peak(deployment), unread_weights(t)
+    if peak is None or peak.low <= 0 or weights is None or t.total is None:
+        return found
+    most, total = (weights.band.value + peak.value) / GIB, t.total.band.value / GIB
+    kept = weights.band.value / GIB
+    if found.fails_at == "weights" and weights.band.low <= t.total.band.high:
+        told = f"{kept:.2f} + {peak.value / GIB:.2f} = {most:.2f} GiB"
+        return replace(
+            found, formula=told, rule=ONLINE.form(deployment.launch.release).source, pool_bytes=None,
+            kv_tokens=None, ledgers=while_loading(found.ledgers, peak),
+        )  # fmt: skip
+    if most < 0.8 * total:
+        return found
+    return replace(found, warnings=(
+        *found.warnings, f"loading holds up to {most:.1f} GiB: 16-bit weights that are quantised online",
+    ))  # fmt: skip
 
 
 def judged(
@@ -37,7 +58,7 @@ def judged(
 ) -> Budget:
     """The verdict: the engine's checks in their order. "unsure" where the band reaches across a limit."""
     checks = (
-        free_check(deployment, s, t), load_check(t), pool_check(s, t, plans),
+        free_check(deployment, s, t), load_check(deployment, t), pool_check(s, t, plans),
         fit_check(deployment, s, t, plans), states_check(deployment, s, plans),
     )  # fmt: skip
     for phase, cause, verdict in (check for check in checks if check is not None):
@@ -83,12 +104,24 @@ def idle_bytes(deployment: Deployment, s: Settings) -> Band | None:
     return Band(s.total.value - taken.value, s.total.low - taken.high, s.total.high - taken.low)
 
 
-def load_check(t: Terms) -> Check | None:
-    """Weights larger than the whole GPU end in an out-of-memory while loading, whatever the share."""
+def unread_weights(t: Terms) -> Term | None:
+    """The weights where no line shows them: a log that shows them is past their loading."""
     weights = next((term for term in t.held if term.name == "weights"), None)
-    if weights is None or t.total is None or weights.certainty == "observed":
+    return None if weights is None or weights.certainty == "observed" else weights
+
+
+def load_check(deployment: Deployment, t: Terms) -> Check | None:
+    """Weights larger than the whole GPU, with what loading takes beside them for a moment, end in an
+    out-of-memory while loading, whatever the share."""
+    weights = unread_weights(t)
+    if weights is None or t.total is None:
         return None
-    return "weights", "weights-exceed-gpu", "fails" if weights.band.low > t.total.band.high else "starts"
+    peak = load_peak(deployment) or Band(0.0, 0.0, 0.0)
+    total = t.total.band
+    if weights.band.low + peak.low > total.high:
+        return "weights", "weights-exceed-gpu", "fails"
+    near = peak.low > 0 and weights.band.value + peak.value > total.low
+    return "weights", "weights-exceed-gpu", "unsure" if near else "starts"
 
 
 def pool_check(s: Settings, t: Terms, plans: tuple[KvPlan, KvPlan, KvPlan] | None) -> Check | None:

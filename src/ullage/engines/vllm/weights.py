@@ -7,6 +7,7 @@ quantization/mxfp4.py, distributed/utils.py), other releases where a rule names 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -17,7 +18,7 @@ from ullage.core.versions import Rules
 from ullage.engines.runtime.adapters import lora_bytes
 from ullage.engines.runtime.loading import cast_of, converted, doubt, groups_of, rope_bytes
 from ullage.engines.runtime.mxfp4 import Kernel, padded
-from ullage.engines.runtime.shards import VISION, Cuts, Stage, parts, repacked
+from ullage.engines.runtime.shards import VISION, Cuts, Stage, parts
 from ullage.engines.vllm.drafts import draft_model, guessed_weights
 from ullage.engines.vllm.layout import Layout, cuts_of, layout, stages_of
 from ullage.engines.vllm.options import config, count, num_speculative_tokens, since, speculative_method
@@ -114,6 +115,7 @@ def mxfp4_kernel(model: Model, at: Layout) -> Kernel | None:
 # --- bands --------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=64)
 def fullest(model: Model, at: Layout) -> list[tuple[str, int]] | None:
     """The parts of the rank that holds most."""
     groups = groups_of(model)
@@ -193,14 +195,3 @@ def lora_slots(deployment: Deployment) -> Band | None:
     stage = max(stages_of(model.num_layers, at), key=lambda stage: stage.num_layers)
     held = lora_bytes(groups_of(model), cuts_of(model, at), stage, slots, rank)
     return Band(held, held * 0.8, held * 1.3) if held else None
-
-
-def load_peak(deployment: Deployment) -> Band | None:
-    """Bytes that loading takes for a moment beyond what stays: quantised experts are rewritten for their kernel
-    layer by layer, gate and up of a layer at a time; None where the model is not known. Estimated."""
-    model = deployment.model
-    groups = groups_of(model) if model is not None else ()
-    if model is None or not groups:
-        return None
-    copy = repacked(groups, cuts_of(model, layout(deployment)))
-    return Band(copy, 0, 2 * copy + 0.3 * GIB)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from ullage.core.deployment import Deployment
 from ullage.core.model import Model
+from ullage.core.patterns import lazy
 from ullage.core.units import GIB, Band
 from ullage.engines.vllm.options import count
 from ullage.engines.vllm.outside import non_torch
@@ -40,7 +41,7 @@ def weights_terms(deployment: Deployment, s: Settings, rank: str | None) -> tupl
 
 
 #: parts that come with NVLink between more than two; all others of more than two ranks talk over PCIe
-_LINKED = re.compile(r"\b(?:[AHB]\d{3}|H20|GB\d{3}|GH200|V100)\b|sxm|hgx|dgx", re.IGNORECASE)
+_LINKED = lazy(r"\b(?:[AHB]\d{3}|H20|GB\d{3}|GH200|V100)\b|sxm|hgx|dgx", re.IGNORECASE)
 
 
 def linked(deployment: Deployment, s: Settings) -> bool | None:

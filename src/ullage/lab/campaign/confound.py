@@ -9,9 +9,11 @@ from functools import cache
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ullage.core import tables
 from ullage.core.launch import Launch, Value
+from ullage.core.secrets import HIDDEN, is_secret
 from ullage.lab.campaign.approach import Command, declared
 from ullage.lab.campaign.experiment import Confounder
 from ullage.lab.campaign.file import Change
@@ -45,9 +47,15 @@ def _follows() -> dict[str, tuple[str, ...]]:
 
 
 def confounders(change: Change, base: Resolved, this: Resolved) -> tuple[Confounder, ...]:
-    """The settings in which ``this`` differs from ``base`` without having declared it."""
+    """The settings in which ``this`` differs from ``base`` without having declared it; secrets hidden."""
     said = _said(change, base.command)
-    return tuple(_undeclared(said, change, base, this))
+    return tuple(_hidden(found) for found in _undeclared(said, change, base, this))
+
+
+def _hidden(found: Confounder) -> Confounder:
+    if not is_secret(found.setting):
+        return found
+    return replace(found, baseline=found.baseline and HIDDEN, this=found.this and HIDDEN)
 
 
 def _said(change: Change, command: Command) -> frozenset[str]:
@@ -100,7 +108,8 @@ def split(name: str, reason: str, change: Change, found: tuple[Confounder, ...])
                           "reason": f"the part of {name} that comes from {listed}"[:400]})  # fmt: skip
     if held:
         own = {**change.flags, **held}
-        proposals.append({"name": _short(f"{name} alone"), "flags": own, "env": dict(change.env),
+        env = dict(change.env)
+        proposals.append({"name": _short(f"{name} alone"), "flags": own, "env": env,
                           "reason": f"{reason}; {', '.join(sorted(held))} as before"[:400]})  # fmt: skip
     return [{key: value for key, value in each.items() if value} for each in proposals]
 

@@ -15,10 +15,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ullage.core.errors import InputError, UllageError
-from ullage.core.secrets import masked
+from ullage.core.secrets import HIDDEN, masked
 from ullage.lab import containers, facts, gpu_samples, processes, records, remote
 from ullage.lab import endpoint as endpoints
-from ullage.lab.campaign import benchmark, child, far, gpu_sets
+from ullage.lab.campaign import benchmark, child, explain, far, gpu_sets
 from ullage.lab.campaign.benchmark import Point
 from ullage.lab.campaign.experiment import Stage, Told
 from ullage.lab.campaign.job import Given, Job, Stop, Tell
@@ -319,6 +319,8 @@ class _Run:
     def _file(self, name: str, text: str) -> None:
         """Something beside the record; a full disk loses it, no more."""
         if self.folder is not None and text:
+            for secret in secrets_of(self.job.command.words, self.env):
+                text = text.replace(secret, HIDDEN)
             with suppress(OSError):
                 (self.folder.path / name).write_text(masked(text[-(1 << 20) :]))
 
@@ -327,7 +329,7 @@ class _Run:
         if self.server is None or self.folder is None:
             return None
         self._stop()
-        return diagnosis(self.folder.log, self.job)
+        return explain.diagnosis(self.folder.log, self.job)
 
     def _stop(self) -> list[str]:
         """End the server; what could not be freed."""
@@ -372,28 +374,6 @@ class _Run:
                         **({"load_s": f"{self.load_s:.3f}"} if self.load_s is not None else {})},
             ))  # fmt: skip
         self.folder.unlock()
-
-
-def diagnosis(log: Path, job: Job) -> Told | None:
-    """Why the server of ``log`` failed; None where its log tells nothing."""
-    from ullage.diagnose.why import Asked, why
-
-    try:
-        found = why([str(log)], asked=Asked(job.command.text, job.gpu, job.version))
-    except UllageError:
-        return None
-    if found.cause in (None, "none") and found.outcome not in ("crashed", "hang"):
-        return None
-    return Told(
-        found.cause, found.certainty, masked(found.summary)[:600], found.phase,
-        tuple(f"line {e.line}: {masked(e.text)}"[:300] for e in found.evidence[:3]),
-        tuple(_change(c.change, c.why) for c in found.fixes[:3]),
-    )  # fmt: skip
-
-
-def _change(change: dict[str, Any], why: str) -> str:
-    words = " ".join(f"{name} {value}" for name, value in change.items())
-    return masked(f"{words}: {why}" if words else why)[:300]
 
 
 def _environment(job: Job) -> dict[str, str]:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from ullage.core.errors import CommandError, InputError, UllageError
 from ullage.core.report import Plan
+from ullage.core.secrets import HIDDEN, is_secret
 from ullage.core.units import Band
 from ullage.lab.campaign import approach, confound
 from ullage.lab.campaign.approach import Command
@@ -69,9 +70,12 @@ def _file(name: str) -> str:
 
 
 def _preflight(plan: Plan, settings: dict[str, Any], benchmark: Benchmark) -> Preflight:
+    """What is kept of the plan. Only a failure that is proven refuses a launch; a likely one is tried."""
     tokens = plan.budget.kv_tokens
+    verdict = plan.verdict if plan.proven or plan.verdict != "fails" else "unsure"
+    why = plan.why if verdict == plan.verdict else f"it may not start: {plan.why}"
     return Preflight(
-        plan.verdict, plan.why, plan.cause, round(tokens.value) if tokens else None, settings,
+        verdict, why, plan.cause, round(tokens.value) if tokens else None, settings,
         tuple(f"{c.id}: {c.text}"[:300] for c in plan.cautions[:_MOST_WARNINGS]), predicted(plan, benchmark),
         tuple(_fix(change.change, change.why) for change in plan.fixes[:3]) if plan.verdict == "fails" else (),
     )  # fmt: skip
@@ -148,7 +152,17 @@ def _checked(
         return None
     if confound.confounders(change, base, seen.resolved):
         return None
-    return {**proposal, "plan": seen.preflight.verdict}
+    return {**proposal, **_shown(proposal), "plan": seen.preflight.verdict}
+
+
+def _shown(proposal: dict[str, Any]) -> dict[str, Any]:
+    """Its flags and variables for the record: secrets hidden."""
+    parts = {part: proposal[part] for part in ("flags", "env") if proposal.get(part)}
+    return {part: {name: _plain(name, value) for name, value in found.items()} for part, found in parts.items()}
+
+
+def _plain(name: str, value: Any) -> Any:
+    return HIDDEN if is_secret(name.lstrip("-").replace("-", "_")) else value
 
 
 def pasteable(proposal: dict[str, Any]) -> str:
