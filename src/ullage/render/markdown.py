@@ -18,6 +18,7 @@ from ullage.render.html.plain import visible
 from ullage.render.names import short, told, words
 from ullage.render.remedies import pasted, sentence, title
 from ullage.render.shown import bounds, decides, flag, reached
+from ullage.render.spec_text import rate
 from ullage.render.words import effect, headline, mark, number, shortened, summary, telling
 
 #: what would be a link, a mention, an issue's number, HTML or markup
@@ -135,6 +136,10 @@ def _plan(p: Plan) -> Iterator[str]:
         yield f"KV cache: {gib_text(pool.value)} ({pool.low / GIB:.2f} to {pool.high / GIB:.2f})"
         held = [(tokens_text(length), f"{times:,.1f}") for length, times in sorted(p.concurrency.items())]
         yield _table(("tokens a request", "requests at once"), held) if held else ""
+    if p.speed is not None:
+        yield "#### Decode speed"
+        fast = [(str(at.batch), rate(at.per_user), rate(at.total)) for at in p.speed.points]
+        yield _table(("requests at once", "tok/s each", "tok/s together"), fast)
     if p.fixes:
         yield f"#### {'What gives more' if p.verdict == 'starts' else 'What helps'}"
         yield _changes(p.fixes)

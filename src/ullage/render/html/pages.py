@@ -105,5 +105,5 @@ def _plan(p: Plan) -> dict[str, Any]:
     return {
         "p": p, "title": plan_text.title(p), "says": plan_text.summary(p), "interval": item,
         "flag": flag(item) if item else "", "now": now.value if now else None,
-        "predicted": plan_text.predicted, "concurrency": sorted(p.concurrency.items()),
+        "predicted": plan_text.predicted, "rate": spec_text.rate, "concurrency": sorted(p.concurrency.items()),
     }  # fmt: skip
