@@ -102,5 +102,6 @@ def _pieces(chunk: bytes) -> Iterator[bytes]:
 
 
 def _shown(line: bytes, length: int) -> str:
-    text = masked(line.rstrip(b"\r\n").decode("utf-8", "replace"))
+    last = line.rstrip(b"\r\n").rpartition(b"\r")[2]  # of a progress bar what a terminal shows last
+    text = masked(last.decode("utf-8", "replace"))
     return text if length <= KEPT_BYTES else f"{text[:LONGEST_LINE]} … ({length:,} bytes in this line)"
