@@ -61,7 +61,8 @@ def _t(text: object) -> str:
 
 def _body(r: Report) -> Iterator[str]:
     yield f"<h1>{_t(r.name)}</h1><p>{_t(words.STATUS[r.status])} · {_t(words.counts(r))}</p>"
-    yield f'<p class="dim">begun {_t(at(r.began))} · {r.repeats} repeats · intervals at {r.confidence:.0%}, effects below {r.least_effect:.0%} do not count</p>'
+    counted = f"intervals at {r.confidence:.0%}, effects below {r.least_effect:.0%} do not count"
+    yield f'<p class="dim">begun {_t(at(r.began))} · {r.repeats} repeats · {counted}</p>'
     if r.launch:
         yield f"<p><code>{_t(r.launch)}</code></p>"
     shown = r.rows[:MOST_ROWS]

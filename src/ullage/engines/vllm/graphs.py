@@ -43,11 +43,10 @@ def estimate_bytes(s: Settings, model: Model | None) -> float:
 
 
 def is_nvfp4(model: Model) -> bool:
-    """True for NVFP4 weights, as the checkpoint says or as its name implies."""
+    """True for experts in NVFP4, as the checkpoint or one of its layers says or as its name implies."""
     config = model.checkpoint.config if model.checkpoint else {}
-    told = config.get("quantization_config")
-    guess = str(told.get("quant_algo", "")) if isinstance(told, dict) else ""
-    return "nvfp4" in f"{model.quantization} {guess}".lower()
+    forms = model.checkpoint.facts.get("forms") if model.checkpoint else None
+    return "nvfp4" in f"{model.quantization} {config.get('quantization_config')} {forms}".lower()
 
 
 def graph_bytes(s: Settings, model: Model | None = None) -> Band:
