@@ -33,6 +33,8 @@ bench: .venv/.ready ## ratios against peers, in one run
 	$(BIN)/python bench/plan.py
 	$(BIN)/python bench/sweep.py
 	$(BIN)/python bench/campaign.py
+	$(BIN)/python bench/speed.py
+	$(BIN)/python bench/ui.py
 
 docs: .venv/.ready ## what is made from the code itself: a page a cause, the rules, the console blocks
 	$(BIN)/python tools/cause_pages.py
