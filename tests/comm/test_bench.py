@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -12,19 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.e2e import engine
 from ullage.comm import bench
 from ullage.comm.measured import Measurement, Point
 from ullage.core.errors import InputError
-
-ROOT = Path(__file__).parents[2]
-
-
-def torch_python() -> str:
-    """A Python that has torch: $ULLAGE_ENGINE_PYTHON, or the checkout's .venv-engine. Skips where there is none."""
-    for path in (os.environ.get("ULLAGE_ENGINE_PYTHON", ""), str(ROOT / ".venv-engine" / "bin" / "python")):
-        if path and Path(path).exists():
-            return path
-    pytest.skip("no Python with torch: set ULLAGE_ENGINE_PYTHON, or make .venv-engine")
 
 
 def fake(tmp_path: Path, body: str) -> str:
@@ -54,7 +44,7 @@ def asked(python: str, **changes: object) -> bench.Asked:
 def test_over_gloo(ranks: int) -> None:
     found = bench.run(
         asked(
-            torch_python(),
+            str(engine.python()),
             ranks=ranks,
             sizes=(4096, 43008),
             kinds=("all_reduce", "all_gather"),
@@ -73,7 +63,7 @@ def test_over_gloo(ranks: int) -> None:
 
 @pytest.mark.engine
 def test_what_this_python_can() -> None:
-    assert bench.here(torch_python())[0] in ("gloo", "nccl")
+    assert bench.here(str(engine.python()))[0] in ("gloo", "nccl")
 
 
 def answer() -> str:

@@ -6,22 +6,24 @@ import pytest
 from packaging.version import Version
 
 from ullage.comm.nccl import (
-    Buffers,
     Communicator,
     at_init,
-    buffers_of,
-    channels_of,
     environment_of,
-    max_channels,
     memory,
     nvls_buffer_bytes,
     nvls_bytes,
     nvls_channels,
-    ring_and_tree_bytes,
-    ring_bytes,
 )
 from ullage.core.launch import Launch
 from ullage.core.units import MIB
+from ullage.hardware.nccl import (
+    Buffers,
+    buffers_of,
+    channels_of,
+    max_channels,
+    ring_and_tree_bytes,
+    ring_bytes,
+)
 
 #: channels, NCCL_BUFFSIZE, MiB of a connection, of rings, of rings and trees
 ROWS = [
@@ -103,10 +105,3 @@ def test_what_an_engine_sets_itself() -> None:
     assert environment_of(Launch("sglang", "0.5.9", env={"NCCL_CUMEM_ENABLE": "1"}))["NCCL_CUMEM_ENABLE"] == "1"
     assert "NCCL_CUMEM_ENABLE" not in environment_of(Launch("vllm", "0.24.0"))
     assert environment_of(Launch("vllm", "0.8.5"))["NCCL_CUMEM_ENABLE"] == "0"
-
-
-@pytest.mark.parametrize("size", [131_072, 4 * MIB, 16 * MIB])
-def test_plans_warning_counts_the_same_buffers(size: int) -> None:
-    from ullage.hardware.compat import nccl as warned
-
-    assert warned.ring_and_tree_bytes(16, size) == ring_and_tree_bytes(16, Buffers(simple=size))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+VENV = ROOT / ".venv-engine"
 #: another installation's `vllm`, instead of .venv-engine's
 OVERRIDE = "ULLAGE_TEST_VLLM"
 #: one GiB of KV cache, no network, no statistics sent; two small OpenMP teams would fight for two cores
@@ -19,8 +20,14 @@ READY_S = 240.0
 
 
 def vllm() -> Path:
-    """The program; the test is skipped where it is not installed."""
-    found = Path(os.environ.get(OVERRIDE) or ROOT / ".venv-engine" / "bin" / "vllm")
-    if not found.exists():
+    """The program; the test is skipped where it is not installed, or not to the end."""
+    given = os.environ.get(OVERRIDE)
+    found = Path(given) if given else VENV / "bin" / "vllm"
+    if not found.exists() or not (given or (VENV / ".ready").exists()):
         pytest.skip(f"no vLLM for the CPU: make .venv-engine/.ready, or set {OVERRIDE} to a vllm program")
     return found
+
+
+def python() -> Path:
+    """The Python beside it, which has torch."""
+    return vllm().with_name("python")

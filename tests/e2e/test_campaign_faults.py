@@ -6,11 +6,10 @@ import os
 import random
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
-from tests.lab.campaign.world import APPROACHES, World
+from tests.lab.campaign.world import APPROACHES, World, until_said
 
 EXPECTED = {
     "baseline": "done",
@@ -71,18 +70,6 @@ def _cut_off(world: World, seconds: float) -> bool:
     return True
 
 
-def _stage_reached(world: World, stage: str, child: subprocess.Popen[bytes]) -> None:
-    """Wait until ullage says that an experiment is in ``stage``."""
-    assert child.stderr is not None
-    os.set_blocking(child.stderr.fileno(), False)
-    seen, until = b"", time.monotonic() + 30
-    while f": {stage}".encode() not in seen:
-        assert time.monotonic() < until and child.poll() is None, seen.decode()
-        seen += child.stderr.read() or b""
-        time.sleep(0.02)
-    os.set_blocking(child.stderr.fileno(), True)
-
-
 @pytest.mark.parametrize(("number", "stage"), [
     (signal.SIGINT, "starting"), (signal.SIGTERM, "measuring"), (signal.SIGHUP, "measuring"),
 ])  # fmt: skip
@@ -91,7 +78,7 @@ def test_a_signal_ends_all_and_resume_goes_on(tmp_path: Path, number: int, stage
         tmp_path, approaches="approaches:\n  - {name: alike, reason: x, env: {NOTHING: 1}}", latency=0.05
     )
     child = world.start("run", world.file.name)
-    _stage_reached(world, stage, child)
+    until_said(child, f": {stage}")
     child.send_signal(number)
     _, err = child.communicate(timeout=20)
     assert child.returncode == 128 + number, err
@@ -110,7 +97,7 @@ def test_only_one_runner(tmp_path: Path) -> None:
     world = World(tmp_path, latency=0.2)
     child = world.start("run", world.file.name)
     try:
-        _stage_reached(world, "measuring", child)
+        until_said(child, ": measuring")
         code, _, err = world.run("resume", world.file.name)
         assert code == 2
         assert f"runs already: pid {child.pid}" in err
@@ -222,7 +209,7 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
     try:
         world = World(tmp_path / "w", approaches=ONE, more=f"storage: sqlite:///{disk}/c.db", latency=0.1)
         child = world.start("run", world.file.name)
-        _stage_reached(world, "measuring", child)
+        until_said(child, ": measuring")
         filler = os.open(disk / "filler", os.O_WRONLY | os.O_CREAT)
         with pytest.raises(OSError):
             while True:

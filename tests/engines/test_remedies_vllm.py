@@ -13,7 +13,7 @@ import pytest
 from ullage.core.report import Diagnosis
 from ullage.core.units import GIB
 from ullage.diagnose.why import Asked, why
-from ullage.render.remedies import pasted
+from ullage.render.names import pasted
 
 TESTS = Path(__file__).parents[1]
 SHARE = "--gpu-memory-utilization"

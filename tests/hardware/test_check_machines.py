@@ -14,7 +14,7 @@ from ullage.hardware.check.finding import texts
 from ullage.hardware.check.pairs import pairs
 from ullage.planning.checks import Asked, Checked, check
 from ullage.render import check_json, check_text
-from ullage.render.plan_text import WIDTH
+from ullage.render.lines import WIDTH
 
 MACHINES = sorted(path.parent for path in (Path(__file__).parents[1] / "machines").glob("*/expect.toml"))
 
@@ -77,7 +77,7 @@ def test_the_facts(machine: Path, found: Checked) -> None:
 
 
 def test_the_text_fits_the_screen_and_names_the_gpu(found: Checked) -> None:
-    lines = [text for text, _ in check_text.lines(found)]
+    lines = [line if isinstance(line, str) else line[0] for line in check_text.lines(found)]
     assert all(len(line) <= WIDTH for line in lines)
     assert not any("None" in line.split() and "Processes" not in line for line in lines)
     if found.found_gpus:

@@ -15,6 +15,7 @@ from ullage.core.tables import load
 from ullage.hardware import compat, gpus
 from ullage.hardware.compat import nccl, rows, software
 from ullage.hardware.compat.subject import between_releases, is_pattern, matches
+from ullage.hardware.nccl import Buffers, ring_and_tree_bytes
 
 TABLES = {
     "components": compat.table("ullage.hardware.compat", "components.toml"),
@@ -217,7 +218,11 @@ def test_buffers_follow_the_formula() -> None:
     mib = 1 << 20
     measured = {(1, 131072): 16, (2, 131072): 32, (2, 4 * mib): 48, (8, 4 * mib): 192, (16, 4 * mib): 384,
                 (16, 16 * mib): 768, (32, 4 * mib): 768}  # fmt: skip
-    assert {at: nccl.ring_and_tree_bytes(*at) // mib for at in measured} == measured
+    found = {
+        (channels, size): ring_and_tree_bytes(channels, Buffers(simple=size)) // mib
+        for channels, size in measured
+    }
+    assert found == measured
 
 
 # --- torch, CUDA, driver ----------------------------------------------------------------------------------

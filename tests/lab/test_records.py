@@ -15,17 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.lab import processes
-from ullage.lab.records import (
-    Event,
-    Folder,
-    Record,
-    Store,
-    StoreError,
-    default_root,
-    kept_environment,
-    log_of,
-    replace_file,
-)
+from ullage.lab.durable import StoreError, replace_file
+from ullage.lab.facts import kept_environment
+from ullage.lab.records import Event, Folder, Record, Store, default_root, log_of
 
 
 def record(name: str, **more: object) -> Record:
@@ -98,7 +90,7 @@ def test_killed_while_it_writes_the_record_is_whole(tmp_path: Path) -> None:
     folder = Store(tmp_path).create("m", "one")
     folder.write(record("one", why="0"))
     script = (
-        "import sys; from pathlib import Path; from ullage.lab.records import *; f=Folder(Path(sys.argv[1]))\n"
+        "import sys; from pathlib import Path; from ullage.lab.records import Event, Folder, Record; f=Folder(Path(sys.argv[1]))\n"
         "for n in range(10**6):\n"
         "    f.write(Record(id='1', name='one', command='c', why=str(n) * 500)); f.add_events([Event(at_s=n, kind='k')])\n"
     )

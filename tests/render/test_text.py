@@ -19,9 +19,8 @@ from ullage.core.units import GIB
 from ullage.diagnose.why import Asked, why
 from ullage.render import text
 from ullage.render.memory import alike
-from ullage.render.names import rank_order, unit, words
-from ullage.render.remedies import pasted, sentence
-from ullage.render.words import number
+from ullage.render.names import pasted, rank_order, unit, words
+from ullage.render.words import number, sentence
 
 ROOT = Path(__file__).parents[2]
 FOUNDING = ROOT / "examples" / "founding"

@@ -196,7 +196,8 @@ def _say(text: str) -> None:
 def _report(file: Path) -> Any:
     from ullage.lab.campaign import report as builder
     from ullage.lab.campaign.file import load
-    from ullage.lab.campaign.study import open_study, shown_place
+    from ullage.lab.campaign.storage import shown_place
+    from ullage.lab.campaign.study import open_study
 
     loaded = load(file)
     study = open_study(loaded, create=False)

@@ -132,7 +132,7 @@ def _via(text: str | None) -> str | None:
 def _topology(path: str | None) -> Topology | None:
     from ullage.hardware import topology
 
-    return topology.parse(read(path), path) if path else None
+    return topology.parse(read(path, "matrix of GPUs"), path) if path else None
 
 
 @command.command(

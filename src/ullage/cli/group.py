@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ullage.cli.help import COMMANDS, page
+from ullage.core.errors import InputError
 
 
 class Commands(click.Group):
@@ -32,12 +33,25 @@ def cli() -> None:
 
 
 def run(words: list[str]) -> int:
-    """Run a command line; the exit code. Errors of usage are click's own words on stderr, and code 2."""
+    """Run a command line; the exit code. Raises InputError for an error of usage, in click's own words; a group
+    without a command shows its help."""
     try:
         code = cli.main(args=words, standalone_mode=False, prog_name="ullage")
     except click.exceptions.Abort:
         return 130
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return 2
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx is not None else "ullage"
+        place = path.removeprefix("ullage").strip() or None
+        raise InputError(_said(error), where=place, hint=f"{path} --help") from None
+    except click.ClickException as error:
+        raise InputError(_said(error)) from None
     return code if isinstance(code, int) else 0
+
+
+def _said(error: click.ClickException) -> str:
+    """Click's sentence, so that it reads well behind the place: no full stop, no capital."""
+    text = error.format_message().rstrip(".")
+    return text[:1].lower() + text[1:]

@@ -11,7 +11,8 @@ def logs_of(names: Sequence[str], command: str | None = None) -> tuple[tuple[str
     recorded one of the last run named, where none is given."""
     if all(name == "-" or "/" in name or Path(name).exists() for name in names):
         return tuple(names), command
-    from ullage.lab.records import Store, StoreError, log_of
+    from ullage.lab.durable import StoreError
+    from ullage.lab.records import Store, log_of
 
     logs = tuple(log_of(name) for name in names)
     for name, log in zip(names, logs, strict=True):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import click
 
 from ullage.cli.help import foot
+from ullage.cli.listening import bound, folder
 from ullage.core.errors import InputError
+from ullage.core.loopback import is_loopback, netloc, own_hosts
 
 EXAMPLES = foot(
     """\
@@ -40,7 +41,7 @@ _EXTRA = "needs one more package; hint: pip install 'ullage[mcp]'"
 )
 def command(roots: tuple[str, ...], over_http: bool, listen: str, port: int, hub: bool, allow_run: bool) -> int:
     """Give plans, diagnoses and runs to coding agents as tools (Model Context Protocol)."""
-    folders = [_folder(root) for root in roots or (".",)]
+    folders = [folder(root) for root in roots or (".",)]
     try:
         import anyio
 
@@ -57,34 +58,19 @@ def command(roots: tuple[str, ...], over_http: bool, listen: str, port: int, hub
     return 0
 
 
-def _folder(root: str) -> str:
-    path = Path(root).expanduser()
-    try:
-        real = path.resolve(strict=True)
-    except (OSError, RuntimeError, ValueError):
-        real = path
-    if not real.is_dir():
-        raise InputError("is no folder", where=f"--root {root[:200]}")
-    return str(real)
-
-
 def _http(host: object, listen: str, port: int, allow_run: bool) -> None:
     import secrets
 
     import anyio
 
-    from ullage.cli.ui import bound, loopback
     from ullage.mcp import http, server
 
     assert isinstance(host, server.Host)
-    socket = bound(listen, port)
-    port = socket.getsockname()[1]
-    name = f"[{listen}]" if ":" in listen else listen
-    local = loopback(listen)
-    token = None if local and not allow_run else secrets.token_urlsafe(24)
-    own = {f"{host}:{port}" for host in (name, *(("localhost", "127.0.0.1", "[::1]") if local else ()))}
-    click.echo(f"ullage mcp: http://{name}:{port}{http.PATH}  (Ctrl-C ends it)")
+    socket, port = bound(listen, port)
+    token = None if is_loopback(listen) and not allow_run else secrets.token_urlsafe(24)
+    click.echo(f"ullage mcp: http://{netloc(listen, port)}{http.PATH}  (Ctrl-C ends it)")
     if token:
         click.echo(f"each request needs: Authorization: Bearer {token}")
     sys.stdout.flush()
-    anyio.run(http.serve, host, socket, None if listen in ("0.0.0.0", "::") else own, token)
+    own = None if listen in ("0.0.0.0", "::") else own_hosts(listen, port)
+    anyio.run(http.serve, host, socket, own, token)

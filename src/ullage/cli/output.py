@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -63,20 +64,33 @@ def _renderer(module: str, kind: Kind) -> Callable[[Any], Any]:
 
 
 def write(path: str, text: str) -> None:
-    """Write a file whole or not at all. Raises InputError where it cannot be written."""
-    target = Path(path)
+    """Write a file whole or not at all: one that is there keeps its mode, and a link still leads to it; what is
+    no file (/dev/stdout) is written to. Raises InputError where it cannot be written."""
     try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        target = Path(path).resolve() if path else Path(path)
+        if target.is_dir() or not path:
+            raise InputError("names no file to write", where=path or "--html")
+        if target.exists() and not target.is_file():
+            with target.open("w", encoding="utf-8", errors="replace") as stream:
                 stream.write(text)
-            Path(name).chmod(0o666 & ~_umask())
-            Path(name).replace(target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror or error}", where=path) from error
+            return
+        _replace(target, text)
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot be written: {reason}", where=path[:200]) from error
+
+
+def _replace(target: Path, text: str) -> None:
+    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666 & ~_umask()
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=".ullage-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as stream:
+            stream.write(text)
+        Path(name).chmod(mode)
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def _umask() -> int:

@@ -148,8 +148,9 @@ def text_of(launch: tuple[str, ...], file: str | None) -> str:
     return text
 
 
-def read(file: str | None) -> str:
-    """The text of a file, of stdin where none is named. Raises InputError where there is none, or too much."""
+def read(file: str | None, what: str = "launch command") -> str:
+    """The text of a file that should be a ``what``, of stdin where none is named. Raises InputError where there
+    is none, or too much."""
     try:
         if file is None or file == "-":
             raw = sys.stdin.buffer.read(MOST_BYTES + 1)
@@ -157,7 +158,8 @@ def read(file: str | None) -> str:
             with Path(file).open("rb") as stream:
                 raw = stream.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot be read: {error}", where=file) from error
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot be read: {reason}", where=file) from error
     if len(raw) > MOST_BYTES:
-        raise InputError("larger than 1 MiB: no launch command", where=file or "stdin")
+        raise InputError(f"is larger than 1 MiB: no {what}", where=file or "stdin")
     return raw.decode("utf-8", "replace")

@@ -84,7 +84,9 @@ def command(
     if as_json:
         import msgspec
 
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(result.record), indent=2) + b"\n")
+        from ullage.lab.durable import encoded
+
+        sys.stdout.buffer.write(msgspec.json.format(encoded(result.record), indent=2) + b"\n")
     return result.code
 
 

@@ -45,7 +45,7 @@ def command(what: str, names: tuple[str, ...], as_json: bool) -> int:
         for folder in folders:
             folder.remove()
         return 0
-    found = [(folder, record) for folder in folders if (record := folder.read()) is not None]
+    found = [(folder, folder.record()) for folder in folders]
     if as_json:
         _json([record for _, record in found])
         return 0
@@ -57,4 +57,6 @@ def command(what: str, names: tuple[str, ...], as_json: bool) -> int:
 def _json(found: Sequence[object]) -> None:
     import msgspec
 
-    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+    from ullage.lab.durable import encoded
+
+    sys.stdout.buffer.write(msgspec.json.format(encoded(found), indent=2) + b"\n")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
-import socket
 import sys
 
 import click
 
 from ullage.cli.help import foot
+from ullage.cli.listening import bound, folder
 from ullage.core.errors import InputError
+from ullage.core.loopback import is_loopback, netloc, own_hosts
 
 EXAMPLES = foot(
     """\
@@ -55,15 +55,10 @@ def command(listen: str, port: int, roots: tuple[str, ...], open_browser: bool) 
         from ullage.web.app import application
     except ImportError as error:
         raise InputError(_EXTRA, where="ullage ui") from error
-    server_socket = bound(listen, port)
-    port = server_socket.getsockname()[1]
-    token = None if loopback(listen) else secrets.token_urlsafe(24)
-    name = f"[{listen}]" if ":" in listen else listen
-    hosts = [
-        f"{host}:{port}" for host in {name, *(("localhost", "127.0.0.1", "[::1]") if loopback(listen) else ())}
-    ]
-    address = f"http://{name}:{port}/" + (f"?token={token}" if token else "")
-    app = application(hosts, roots or (".",), token)
+    server_socket, port = bound(listen, port)
+    token = None if is_loopback(listen) else secrets.token_urlsafe(24)
+    address = f"http://{netloc(listen, port)}/" + (f"?token={token}" if token else "")
+    app = application(own_hosts(listen, port), [folder(root) for root in roots or (".",)], token)
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, lifespan="on")
     click.echo(f"ullage ui: {address}  (Ctrl-C ends it)")
     sys.stdout.flush()
@@ -71,28 +66,3 @@ def command(listen: str, port: int, roots: tuple[str, ...], open_browser: bool) 
         click.launch(address)
     uvicorn.Server(config).run(sockets=[server_socket])
     return 0
-
-
-def loopback(address: str) -> bool:
-    """True if only this machine reaches the address."""
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
-
-
-def bound(address: str, port: int) -> socket.socket:
-    """A socket that listens there. Raises InputError where that cannot be."""
-    kind = socket.AF_INET6 if ":" in address else socket.AF_INET
-    made = socket.socket(kind, socket.SOCK_STREAM)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((address, port))
-        made.listen(128)
-    except OSError as error:
-        made.close()
-        hint = "another --port, or 0 for a free one" if error.errno == 98 else None
-        raise InputError(
-            f"cannot be listened on: {error.strerror or error}", where=f"{address}:{port}", hint=hint
-        ) from None
-    return made

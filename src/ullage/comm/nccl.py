@@ -1,7 +1,6 @@
-"""NCCL's variables and buffers -> device bytes of one communicator on one GPU.
+"""One communicator of a launch -> its device bytes on one GPU.
 
-Read at the tags v2.19.3-1 to v2.30.7-1: src/init.cc (buffer sizes), src/transport/p2p.cc, shm.cc, nvls.cc,
-src/include/device.h (MAXCHANNELS), src/graph/connect.cc (channels). All sizes are bytes.
+Read at the tags v2.19.3-1 to v2.30.7-1: src/transport/p2p.cc, shm.cc, nvls.cc. All sizes are bytes.
 """
 
 from __future__ import annotations
@@ -15,17 +14,10 @@ from packaging.version import Version
 from ullage.core.launch import Launch
 from ullage.core.units import KIB, MIB, Band
 from ullage.core.versions import Span
+from ullage.hardware.nccl import USUAL_NVLINK, Buffers, at_least, buffers_of, positive
 
-#: 8 lines x 512 threads x 8 steps x 16 B; 120 elements x 640 threads x 8 steps x 8 B; Simple
-LL_BYTES, LL128_BYTES, SIMPLE_BYTES = 524_288, 4_915_200, 4_194_304
-#: ncclSendMem and ncclRecvMem, and what an allocation is rounded up to (CUDA_IPC_MIN)
-HEAD_BYTES, ROUND_BYTES = 4096, 2 * MIB
 #: slots of each buffer (NCCL_STEPS)
 STEPS = 8
-#: channels that are common on NVLink (rings doubled) and over PCIe; the figure of a log beats both
-USUAL_NVLINK, USUAL_PCIE = 16, 4
-#: no host has more; a larger value of a variable is a slip
-MOST_BYTES = 1 << 36
 Transport = Literal["p2p", "shm", "net"]
 #: (engine, releases, variable, value, flags that leave it alone): sglang 0.5.9, entrypoints/engine.py,
 #: _set_envs_and_config; vllm 0.6.0 to 0.10.1.1, env_override.py
@@ -34,29 +26,6 @@ _SET_BY_ENGINES: tuple[tuple[str, Span, str, str, tuple[str, ...]], ...] = (
     ("sglang", Span("≤0.4.0"), "NCCL_NVLS_ENABLE", "0", ("enable_symm_mem", "enable_nccl_nvls")),
     ("vllm", Span("≤0.6.0", "0.10.2"), "NCCL_CUMEM_ENABLE", "0", ()),
 )
-
-
-class Buffers(Struct, frozen=True):
-    """The buffers of one connection, in bytes. ``read``: the sender keeps the Simple buffer (compute capability
-    8.0 over NVLink, or NCCL_P2P_READ_ENABLE=1)."""
-
-    ll: int = LL_BYTES
-    ll128: int = LL128_BYTES
-    simple: int = SIMPLE_BYTES
-    read: bool = False
-
-    @property
-    def receive_bytes(self) -> int:
-        return _rounded(HEAD_BYTES + self.ll + self.ll128 + (0 if self.read else self.simple))
-
-    @property
-    def send_bytes(self) -> int:
-        return _rounded(HEAD_BYTES + (self.simple if self.read else 0))
-
-    @property
-    def connection_bytes(self) -> int:
-        """One channel to one peer, both directions: R + S (12 MiB by default)."""
-        return self.receive_bytes + self.send_bytes
 
 
 class Communicator(Struct, frozen=True):
@@ -88,17 +57,6 @@ class Memory(Struct, frozen=True):
         return Band(band.value + more, band.low + more, band.high + more)
 
 
-def ring_bytes(channels: int, buffers: Buffers) -> int:
-    """Rings alone: each channel has one predecessor and one successor."""
-    return channels * buffers.connection_bytes
-
-
-def ring_and_tree_bytes(channels: int, buffers: Buffers) -> int:
-    """Rings and trees in one host: the tree is a chain in ring order, its reverse edges need the second
-    direction of each connection."""
-    return channels * 2 * buffers.connection_bytes
-
-
 def nvls_bytes(ranks: int, channels: int, buffer_bytes: int = MIB) -> int:
     """Two buffers a channel and head; a head for each GPU of the host (transport/nvls.cc)."""
     return 2 * channels * ranks * buffer_bytes
@@ -110,40 +68,14 @@ def nvls_channels(capability: tuple[int, int], release: Version | None, *, nodes
         return 0
     if capability[0] == 9:
         return 16
-    return 32 if nodes > 1 or not _at_least(release, "2.27") else 24
+    return 32 if nodes > 1 or not at_least(release, "2.27") else 24
 
 
 def nvls_buffer_bytes(release: Version | None, environment: Mapping[str, str]) -> int:
     """NCCL_NVLS_CHUNKSIZE x 8 steps (1 MiB); in 2.19 the Simple buffer."""
-    if not _at_least(release, "2.20"):
+    if not at_least(release, "2.20"):
         return buffers_of(environment).simple
-    return (_whole(environment, "NCCL_NVLS_CHUNKSIZE") or 128 * KIB) * STEPS
-
-
-def max_channels(release: Version | None) -> int:
-    """MAXCHANNELS: 32 to 2.24.3, 64 from 2.25.1 (src/include/device.h)."""
-    return 64 if _at_least(release, "2.25") else 32
-
-
-def channels_of(environment: Mapping[str, str], found: int, release: Version | None = None) -> int:
-    """Channels after the variables: capped by NCCL_MAX_NCHANNELS, then copied until NCCL_MIN_NCHANNELS is met
-    (so the minimum wins); aliases NCCL_MAX_NRINGS, NCCL_MIN_NRINGS. ``found``: what the search found,
-    doubled."""
-    limit = max_channels(release)
-    most = _whole(environment, "NCCL_MAX_NCHANNELS") or _whole(environment, "NCCL_MAX_NRINGS") or limit
-    least = _whole(environment, "NCCL_MIN_NCHANNELS") or _whole(environment, "NCCL_MIN_NRINGS") or 1
-    return max(1, min(limit, max(min(found, most), least)))
-
-
-def buffers_of(environment: Mapping[str, str], capability: tuple[int, int] | None = None) -> Buffers:
-    """The buffers that the variables ask for (bytes)."""
-    read = environment.get("NCCL_P2P_READ_ENABLE")
-    return Buffers(
-        _whole(environment, "NCCL_LL_BUFFSIZE") or LL_BYTES,
-        _whole(environment, "NCCL_LL128_BUFFSIZE") or LL128_BYTES,
-        _whole(environment, "NCCL_BUFFSIZE") or SIMPLE_BYTES,
-        read == "1" or (read is None and capability == (8, 0)),
-    )
+    return (positive(environment, "NCCL_NVLS_CHUNKSIZE") or 128 * KIB) * STEPS
 
 
 def environment_of(launch: Launch) -> dict[str, str]:
@@ -176,22 +108,7 @@ def memory(of: Communicator) -> Memory:
 def at_init(release: Version | None, environment: Mapping[str, str], *, cumem: bool = True) -> bool:
     """Whether rings and trees take their memory when the communicator starts; else at the first collective
     (from 2.22.3 with cuMem; NCCL_CUMEM_ENABLE=0 or NCCL_RUNTIME_CONNECT=0 make it eager again)."""
-    if not _at_least(release, "2.22"):
+    if not at_least(release, "2.22"):
         return True
     off = environment.get("NCCL_CUMEM_ENABLE") == "0" or environment.get("NCCL_RUNTIME_CONNECT") == "0"
     return off or not cumem
-
-
-def _rounded(num_bytes: int) -> int:
-    return -(-num_bytes // ROUND_BYTES) * ROUND_BYTES
-
-
-def _whole(environment: Mapping[str, str], name: str) -> int | None:
-    """A variable as a positive whole number; None where it is absent, none or absurd."""
-    text = environment.get(name, "").strip()
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
-    return number if 0 < number <= MOST_BYTES else None
-
-
-def _at_least(release: Version | None, since: str) -> bool:
-    return release is None or release >= Version(since)

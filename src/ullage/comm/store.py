@@ -11,7 +11,7 @@ import msgspec
 
 from ullage.comm.measured import SCHEMA, File, Measurement
 from ullage.core.errors import InputError
-from ullage.core.secrets import is_secret, masked
+from ullage.core.secrets import is_secret, masked, masked_value
 
 #: a file of measurements is small; more is some other file
 MOST_BYTES = 16 << 20
@@ -21,11 +21,14 @@ MOST_FILES = 200
 
 def folder() -> Path:
     """The store's folder; it need not exist."""
-    home = os.environ.get("ULLAGE_HOME")
-    if home:
-        return Path(home) / "comm"
-    data = os.environ.get("XDG_DATA_HOME")
-    return (Path(data) if data else Path.home() / ".local" / "share") / "ullage" / "comm"
+    home, data = os.environ.get("ULLAGE_HOME"), os.environ.get("XDG_DATA_HOME")
+    try:
+        if home:
+            return Path(home).expanduser() / "comm"
+        return (Path(data) if data else Path.home() / ".local" / "share") / "ullage" / "comm"
+    except RuntimeError as error:
+        raise InputError("no home folder to keep measurements in", where=home or "~",
+                         hint="set ULLAGE_HOME to a whole path") from error  # fmt: skip
 
 
 def keep(found: tuple[Measurement, ...], name: str) -> Path:
@@ -35,10 +38,14 @@ def keep(found: tuple[Measurement, ...], name: str) -> Path:
     try:
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle, temporary = tempfile.mkstemp(dir=place, suffix=".part")
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-        target = _free(place, name)
-        Path(temporary).replace(target)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(content)
+            target = _free(place, name)
+            Path(temporary).replace(target)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise InputError(
             f"cannot be written: {error.strerror}", where=str(place), hint="ULLAGE_HOME"
@@ -53,7 +60,7 @@ def _free(place: Path, name: str) -> Path:
 
 
 def _clean(one: Measurement) -> Measurement:
-    environment = {k: masked(v) for k, v in one.environment.items() if not is_secret(k)}
+    environment = {k: masked_value(k, v) for k, v in one.environment.items() if not is_secret(k)}
     return msgspec.structs.replace(
         one,
         environment=environment,
@@ -67,8 +74,9 @@ def read_text(path: str) -> str:
     try:
         with Path(path).open("rb") as stream:
             raw = stream.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise InputError(error.strerror or "cannot be read", where=path) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot be read: {reason}", where=path) from error
     if len(raw) > MOST_BYTES:
         raise InputError(f"is larger than {MOST_BYTES >> 20} MiB: no file of measurements", where=path)
     return raw.decode("utf-8", "replace")
@@ -110,7 +118,7 @@ def kept() -> tuple[Measurement, ...]:
     """Everything in the store, the newest file first; what cannot be read is passed over."""
     try:
         files = sorted(folder().glob("*.json"), key=lambda p: p.stat().st_mtime, reverse=True)[:MOST_FILES]
-    except OSError:
+    except (OSError, InputError):
         return ()
     found: list[Measurement] = []
     for path in files:

@@ -14,10 +14,13 @@ class UllageError(Exception):
 
     @property
     def line(self) -> str:
-        """The whole error in one line: place, fault, hint."""
-        head = f"{self.where}: {self.what}" if self.where else self.what
+        """The whole error in one line: place, fault, hint; no secrets, nothing that a screen obeys."""
+        from ullage.core.plain import visible
+        from ullage.core.secrets import masked
+
+        head = masked(f"{self.where}: {self.what}" if self.where else self.what)
         text = f"{head} (hint: {self.hint})" if self.hint else head
-        return " ".join(text.split())
+        return visible(" ".join(text.split()))
 
 
 class InputError(UllageError):

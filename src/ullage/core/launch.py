@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct
 from packaging.version import Version
 
-from ullage.core.secrets import HIDDEN, is_secret, masked
+from ullage.core.secrets import HIDDEN, is_secret, masked, masked_value, sealed
 from ullage.core.versions import parse_release
 
 Origin = Literal["given", "log", "default", "inferred"]
@@ -66,12 +66,17 @@ class Launch(Struct, frozen=True):
 
     def without_secrets(self) -> Launch:
         """The same launch with tokens, keys and passwords hidden."""
-        args = {
-            name: Arg(HIDDEN, arg.origin, arg.source) if is_secret(name) and arg.value else arg
-            for name, arg in self.args.items()
-        }
-        env = {name: HIDDEN if is_secret(name) else masked(value) for name, value in self.env.items()}
+        args = {name: Arg(_sealed(name, arg.value), arg.origin, arg.source) for name, arg in self.args.items()}
+        env = {name: masked_value(name, value) for name, value in self.env.items()}
         command = masked(self.command) if self.command else None
         return Launch(
             self.engine, self.version, self.version_source, self.model, args, env, command, self.unknown
         )
+
+
+def _sealed(name: str, value: Value) -> Value:
+    """A flag's value without secrets: all of it where the flag is named as they are."""
+    if is_secret(name):
+        return HIDDEN if value else value
+    found: Value = sealed(value, name)
+    return found

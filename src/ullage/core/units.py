@@ -123,3 +123,20 @@ def parse_size(text: str, default_unit: str = "B") -> int:
 def tokens_text(tokens: float) -> str:
     """A token count for people, with thousands separators."""
     return f"{tokens:,.0f}"
+
+
+def percent_text(change: float) -> str:
+    """A relative change (0.123) for people: "+12.3 %", never "-0.0 %"."""
+    return f"{round(change * 100, 1) + 0.0:+.1f} %"
+
+
+def duration_text(length_s: float) -> str:
+    """Seconds for people: "8.2 s", "47 s", "9 min 58 s", "2 h 03 min"."""
+    if length_s < 9.95:
+        return f"{max(0.0, length_s):.1f} s"
+    whole = round(length_s)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

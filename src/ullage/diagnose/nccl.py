@@ -11,6 +11,7 @@ from ullage.comm import nccl
 from ullage.core.ledger import Entry, Ledger
 from ullage.core.run import Note, Run
 from ullage.core.units import MIB, gib_text
+from ullage.hardware.nccl import buffers_of
 
 #: from near to far: the farthest that a log shows decides the time of an all-reduce
 _FAR = ("P2P", "SHM", "NET")
@@ -33,7 +34,7 @@ class Seen(Struct, frozen=True):
         if self.channels is None or self.via is None:
             return None
         transport: nccl.Transport = "shm" if self.via == "SHM" else "net" if "NET" in self.via else "p2p"
-        buffers = nccl.buffers_of(self.environment)
+        buffers = buffers_of(self.environment)
         found = nccl.memory(nccl.Communicator(2, self.channels, transport, buffers))
         return replace(found, nvls_bytes=self.nvls_bytes)
 

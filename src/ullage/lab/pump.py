@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ullage.core.secrets import HIDDEN
+from ullage.core.secrets import FIRST, HIDDEN, SIGNS, masked
 
 #: takes the stream's number (1: stdout, 2: stderr) and what came
 Show = Callable[[int, bytes], None]
@@ -20,39 +20,51 @@ PIECE_BYTES = 1 << 20
 SMALL_BYTES, GATHER_S = 64 << 10, 0.003
 #: seconds without any progress after which a reader that is slow is given up, and pieces taken at the end
 PATIENCE_S, DRAINED = 30.0, 64
+#: bytes of a line without an end that are held back, and those that still are once it is longer
+MOST_HELD, LEAST_HELD = 64 << 10, 1 << 10
+_SIGNS, _FIRST = tuple(sign.encode() for sign in SIGNS), tuple(sign.encode() for sign in FIRST)
 #: F_SETPIPE_SZ of fcntl.h
 _SET_PIPE_SIZE = 1031
 
 
 class Masker:
-    """Takes known secret values out of a stream of bytes, also where one is cut by the end of a piece."""
+    """Takes secrets out of a stream of bytes, line by line: values that are known, and what reads as one."""
 
     def __init__(self, secrets: Sequence[str] = ()) -> None:
-        values = {value.encode() for value in secrets if len(value) >= 6}
+        values = {value.encode("utf-8", "surrogateescape") for value in secrets if len(value) >= 6}
         self._values = sorted(values, key=len, reverse=True)
         self._held = b""
 
     def feed(self, data: bytes) -> bytes:
-        """What of the stream so far is sure not to be part of a secret."""
-        if not self._values:
-            return data
+        """The lines that are whole by now; of one that does not end, all but the last of it."""
         data = self._held + data
-        for value in self._values:
-            if value in data:
-                data = data.replace(value, HIDDEN.encode())
-        held = max((_overlap(data, value) for value in self._values), default=0)
-        self._held = data[len(data) - held :]
-        return data[: len(data) - held]
+        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        if len(data) - end > MOST_HELD:
+            end = len(data) - LEAST_HELD
+        self._held = data[end:]
+        return self._clean(data[:end])
 
     def close(self) -> bytes:
         held, self._held = self._held, b""
-        return held
+        return self._clean(held)
+
+    def _clean(self, data: bytes) -> bytes:
+        for value in self._values:
+            if value in data:
+                data = data.replace(value, HIDDEN.encode())
+        if not _suspect(data):
+            return data
+        return b"".join(_masked(line) if _suspect(line) else line for line in data.splitlines(keepends=True))
 
 
-def _overlap(data: bytes, value: bytes) -> int:
-    """Bytes at the end of ``data`` that ``value`` begins with."""
-    tail = data[-(len(value) - 1) :]
-    return next((len(tail) - i for i in range(len(tail)) if value.startswith(tail[i:])), 0)
+def _suspect(data: bytes) -> bool:
+    """False where core/secrets would hide nothing; most of a log is so."""
+    return any(sign in data for sign in _SIGNS) or data.startswith(_FIRST)
+
+
+def _masked(line: bytes) -> bytes:
+    """A line without what reads as a secret; one without any is the same bytes."""
+    return masked(line.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
 class Pump:

@@ -9,8 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ullage.lab import processes
+from ullage.lab.durable import StoreError
 from ullage.lab.processes import Ended
-from ullage.lab.records import Event, Folder, Record, Store, StoreError, locked
+from ullage.lab.records import Event, Folder, Record, Store, locked
 
 #: seconds that an abandoned server gets to end by itself
 GRACE_S = 5.0

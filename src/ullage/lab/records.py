@@ -5,7 +5,7 @@
     $ULLAGE_HOME/runs/<name>/          or $XDG_DATA_HOME/ullage/runs/<name>/ (~/.local/share/ullage/...)
         record.json     Record: replaced as a whole (written beside it, fsync, rename)
         traces.json     how its processes are found again (processes.Traces), while it goes on
-        server.log      what the server printed, known secrets masked
+        server.log      what the server printed, secrets masked
         events.jsonl    stages, figures and what ullage did, a line each; a torn last line is skipped
         gpu.jsonl       memory of the GPUs (gpu_samples), where there are any
         lock            held (flock) by the ullage that runs it: free means that one is gone
@@ -16,22 +16,21 @@ ullage: ``reap`` (lab/reap.py) ends what is left of it.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
-from ullage.core.errors import UllageError
-from ullage.core.secrets import HIDDEN, is_secret, masked
+from ullage.core.secrets import masked
+from ullage.lab.durable import StoreError, append, decoded, encoded, lines, replace_file, store_error
 from ullage.lab.processes import Traces
 
 #: ``refused``: the preflight said no; ``doomed``: stopped early for a figure that cannot work; ``stopped``:
@@ -42,11 +41,6 @@ Outcome = Literal[
 ]  # fmt: skip
 SCHEMA = "ullage.run/1"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-T = TypeVar("T")
-
-
-class StoreError(UllageError):
-    """The folder of records cannot be written or read."""
 
 
 class Record(Struct, frozen=True, kw_only=True):
@@ -126,7 +120,7 @@ class Folder:
         try:
             handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise _store_error(self.path, error) from error
+            raise store_error(self.path, error) from error
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -156,11 +150,19 @@ class Folder:
     # what is kept
 
     def write(self, record: Record) -> None:
-        replace_file(self.path / "record.json", msgspec.json.format(msgspec.json.encode(record), indent=1))
+        replace_file(self.path / "record.json", msgspec.json.format(encoded(record), indent=1))
 
     def read(self) -> Record | None:
         """The record; None where there is none yet, or it is none of ours."""
-        return _decoded(self.path / "record.json", Record)
+        return decoded(self.path / "record.json", Record)
+
+    def record(self) -> Record:
+        """The record. Raises StoreError where it cannot be read."""
+        found = self.read()
+        if found is None:
+            raise StoreError("cannot be read as the record of a run", where=str(self.path / "record.json"),
+                             hint=f"ullage runs rm {self.name} removes it")  # fmt: skip
+        return found
 
     def keep_traces(self, traces: Traces) -> None:
         """Keep how the processes are found; a full disk does not stop a run that goes on."""
@@ -168,17 +170,18 @@ class Folder:
             replace_file(self.path / "traces.json", msgspec.json.encode(traces), sync=False)
 
     def traces(self) -> Traces | None:
-        return _decoded(self.path / "traces.json", Traces)
+        return decoded(self.path / "traces.json", Traces)
 
     def add_events(self, events: Iterable[Event]) -> None:
         """Append; a full disk does not stop a run that goes on."""
-        data = b"".join(msgspec.json.encode(event) + b"\n" for event in events)
+        safe = (msgspec.structs.replace(event, text=masked(event.text)) for event in events)
+        data = b"".join(encoded(event) + b"\n" for event in safe)
         with suppress(OSError):
-            _append(self.path / "events.jsonl", data)
+            append(self.path / "events.jsonl", data)
 
     def events(self) -> list[Event]:
         with suppress(OSError):
-            return list(_lines(self.path / "events.jsonl", Event))
+            return list(lines(self.path / "events.jsonl", Event))
         return []
 
     def remove(self) -> None:
@@ -188,7 +191,7 @@ class Folder:
         try:
             shutil.rmtree(self.path)
         except OSError as error:
-            raise _store_error(self.path, error) from error
+            raise store_error(self.path, error) from error
 
 
 class Store:
@@ -214,7 +217,7 @@ class Store:
                     raise StoreError("there is a run of that name already", where=name) from error
                 continue
             except OSError as error:
-                raise _store_error(self.root, error) from error
+                raise store_error(self.root, error) from error
             folder = Folder(path)
             while not folder.lock():
                 time.sleep(0.01)  # somebody who lists the runs looks whether it is taken
@@ -228,7 +231,7 @@ class Store:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise _store_error(self.root, error) from error
+            raise store_error(self.root, error) from error
         return [Folder(self.root / name) for name in found if _NAME.fullmatch(name)]
 
     def records(self) -> list[tuple[Folder, Record]]:
@@ -260,7 +263,11 @@ class Store:
 def default_root() -> Path:
     """$ULLAGE_HOME, else $XDG_DATA_HOME/ullage, else ~/.local/share/ullage."""
     if home := os.environ.get("ULLAGE_HOME"):
-        return Path(home).expanduser().absolute()
+        try:
+            return Path(home).expanduser().absolute()
+        except RuntimeError as error:
+            raise StoreError("names a home folder that is not there", where=f"ULLAGE_HOME={home[:60]}",
+                             hint="a whole path") from error  # fmt: skip
     data = os.environ.get("XDG_DATA_HOME")
     try:
         return (Path(data) if data else Path.home() / ".local" / "share") / "ullage"
@@ -284,92 +291,11 @@ def new_id() -> str:
     return secrets.token_hex(8)
 
 
-def kept_environment(environment: Mapping[str, str], names: Iterable[str] = ()) -> dict[str, str]:
-    """What of an environment tells a run from another: the variables that engines and libraries read, and
-    ``names``; secrets masked."""
-    wanted = set(names)
-    return {
-        name: HIDDEN if is_secret(name) else masked(value)
-        for name, value in sorted(environment.items())
-        if name in wanted or _TELLS.match(name)
-    }
-
-
-_TELLS = re.compile(
-    r"(?:VLLM|SGLANG|SGL|NCCL|CUDA|NVIDIA|TORCH|PYTORCH|TRITON|FLASHINFER|HF|HUGGING_?FACE|TRANSFORMERS|OMP|MKL|KMP|"
-    r"RAY|GLOO|UCX|NVSHMEM|ROCR?|HIP|HSA|RCCL|LD|XLA|TOKENIZERS|SAFETENSORS|DEEP_?GEMM|DG|CUTE_DSL|PYTHON\w*)_|"
-    r"(?:LD_LIBRARY_PATH|LD_PRELOAD|PYTHONPATH|PATH|VIRTUAL_ENV|CONDA_PREFIX|MASTER_ADDR|MASTER_PORT|WORLD_SIZE|"
-    r"MALLOC_\w+)$"
-)
-
-
-def replace_file(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """``data`` instead of what ``path`` held, whole or not at all. Raises StoreError."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(3)}")
-    try:
-        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            _write_all(handle, data)
-            if sync:
-                os.fsync(handle)
-        finally:
-            os.close(handle)
-        beside.replace(path)
-        if sync:
-            _sync_folder(path.parent)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
-        raise _store_error(path, error) from error
-
-
-def _append(path: Path, data: bytes) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        _write_all(handle, data)
-    finally:
-        os.close(handle)
-
-
-def _write_all(handle: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(handle, view) :]
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _lines(path: Path, kind: type[T]) -> Iterator[T]:
-    with path.open("rb") as stream:
-        for line in stream:
-            with suppress(msgspec.MsgspecError):
-                yield msgspec.json.decode(line, type=kind)
-
-
-def _decoded(path: Path, kind: type[T]) -> T | None:
-    with suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    return None
-
-
 def _names(base: str) -> Iterator[str]:
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", base.rpartition("/")[2]).strip("-._")[:40] or "run"
     date = time.strftime("%m%d-%H%M%S")
     yield f"{stem}-{date}"
     yield from (f"{stem}-{date}-{n}" for n in range(2, 1000))
-
-
-def _store_error(path: Path, error: OSError) -> StoreError:
-    reason = error.strerror or str(error)
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    hint = "make room there" if full else "set ULLAGE_HOME to a folder that can be written"
-    return StoreError(f"the record of the run cannot be kept: {reason}", where=str(path), hint=hint)
 
 
 @contextmanager

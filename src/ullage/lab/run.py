@@ -14,9 +14,11 @@ from ullage.core.errors import UllageError
 from ullage.core.secrets import masked
 from ullage.lab import containers, facts, preflight, remote
 from ullage.lab.asked import WILL_NOT, Asked, Result, Screen
+from ullage.lab.durable import StoreError
+from ullage.lab.facts import kept_environment
 from ullage.lab.preflight import Known
 from ullage.lab.reap import reap
-from ullage.lab.records import Folder, Record, Store, StoreError, kept_environment, new_id
+from ullage.lab.records import Folder, Record, Store, new_id
 from ullage.lab.session import Session
 from ullage.lab.watch import durations
 

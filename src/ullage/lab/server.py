@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -242,7 +243,9 @@ def secrets_of(argv: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]:
         name, equals, value = word.partition("=")
         flag = name.lstrip("-").replace("-", "_")
         if name.startswith("--") and is_secret(flag):
-            found += [value] if equals else list(argv[i + 1 : i + 2])
+            found += [value] if equals else []
+            # vLLM takes several keys
+            found += takewhile(lambda word: not word.startswith("-"), argv[i + 1 :])
         elif equals and is_secret(name):
             found.append(value)
-    return tuple(dict.fromkeys(value for value in found if value and not value.startswith("--")))
+    return tuple(dict.fromkeys(filter(None, found)))

@@ -21,11 +21,12 @@ from ullage.engines.base import Hints
 from ullage.lab import containers, health, oom, remote
 from ullage.lab.asked import WILL_NOT, Asked, Result, Screen
 from ullage.lab.doom import Doom
+from ullage.lab.durable import StoreError
 from ullage.lab.ending import Ending, notes_of, outcome_of
 from ullage.lab.gpu_samples import Sampler
 from ullage.lab.preflight import Known
 from ullage.lab.processes import Ended
-from ullage.lab.records import Event, Folder, Outcome, Record, StoreError
+from ullage.lab.records import Event, Folder, Outcome, Record
 from ullage.lab.server import Server, Start, secrets_of
 from ullage.lab.signals import Signals
 from ullage.lab.terminal import Terminal

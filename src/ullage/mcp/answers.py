@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ullage.core.errors import InputError
-from ullage.core.secrets import HIDDEN, is_secret, masked
+from ullage.core.secrets import masked, masked_value
 from ullage.mcp import arguments as given
 from ullage.mcp import texts
 from ullage.mcp.roots import Fence, Roots
@@ -251,7 +251,7 @@ def answer(question: Question, settings: Settings) -> Answer:
 def sealed(found: Any, name: str = "") -> Any:
     """``found`` without the secrets that a text holds or a setting of such a name has."""
     if isinstance(found, str):
-        return HIDDEN if name and is_secret(name) and found else masked(found)
+        return masked_value(name, found) if name else masked(found)
     if isinstance(found, Mapping):
         inner = {key: name if key == "value" else str(key) for key in found}
         return {masked(str(key)): sealed(value, inner[key]) for key, value in found.items()}

@@ -10,13 +10,13 @@ from __future__ import annotations
 import hmac
 import socket
 from collections.abc import Iterable
-from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ullage.core.loopback import from_another_site
 from ullage.mcp.server import Host
 
 PATH = "/mcp"
@@ -50,14 +50,9 @@ class Guard:
         await self.app(scope, receive, send)
 
     def _refused(self, headers: Headers) -> str | None:
-        host, origin = headers.get("host", "").lower(), headers.get("origin")
-        if self.hosts is not None and host not in self.hosts:
+        if self.hosts is not None and headers.get("host", "").lower() not in self.hosts:
             return "this Host is not the server's own address"
-        if origin is not None and urlsplit(origin).netloc.lower() != host:
-            return "the request comes from another site"
-        if origin is None and headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-            return "the request comes from another site"
-        return None
+        return "the request comes from another site" if from_another_site(headers) else None
 
     def _known(self, headers: Headers) -> bool:
         if self.token is None:

@@ -110,4 +110,4 @@ def _own(hub: bool) -> list[str]:
     ]  # fmt: skip
     if hub:
         folders.append(os.environ.get("HF_TOKEN_PATH") or places._hf_home() / "token")
-    return sorted({os.path.realpath(Path(folder).expanduser()) for folder in folders})
+    return sorted({os.path.realpath(places._expanded(str(folder))) for folder in folders})

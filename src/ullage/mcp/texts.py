@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from ullage.lab.records import Record
     from ullage.planning.checks import Checked
     from ullage.planning.comm import CommPlan
+    from ullage.render.lines import Line
     from ullage.spec.report import Payoff
 
 #: characters of a text, changes and lines of a section that are shown
 MOST, MOST_CHANGES, MOST_LINES = 4000, 4, 12
-Line = str | tuple[str, str]
 
 
 def plan(p: Plan) -> str:
@@ -123,8 +123,9 @@ def _bounds(d: Diagnosis) -> Iterator[str]:
 
 
 def _changes(fixes: Sequence[Change]) -> Iterator[str]:
+    from ullage.render.names import pasted
     from ullage.render.plan_text import predicted
-    from ullage.render.remedies import pasted, sentence
+    from ullage.render.words import sentence
 
     for change in fixes[:MOST_CHANGES]:
         flags = "  ".join(pasted(name, value) for name, value in change.change.items())

@@ -266,10 +266,11 @@ def merged(base: dict[str, object], over: dict[str, object]) -> dict[str, object
     return found
 
 
-def _renamed(plain: Checkpoint, name: str, row: Row) -> Checkpoint:
-    """The checkpoint of a variant by its name: the shapes that are known, stored as the name says."""
-    mix, found, own = gguf_of(name), guess(name, plain.config), split(row.id)[1]
-    if mix is None and (found is None or (found == guess(own, plain.config) and not _more_mtp(name, own))):
+def _renamed(plain: Checkpoint, name: str, row: Row, owner: str | None = None) -> Checkpoint:
+    """The checkpoint of a variant by its name and owner: the shapes that are known, stored as the name says."""
+    mix, found, (maker, own) = gguf_of(name), guess(name, plain.config, owner), split(row.id)
+    as_known = found is None or (found == guess(own, plain.config, maker) and not _more_mtp(name, own))
+    if mix is None and as_known:
         return replace(plain, assumed=own.lower() != name.lower())
     facts = {key: plain.facts[key] for key in _SHAPE_FACTS & plain.facts.keys()}
     config = {key: value for key, value in plain.config.items() if key not in _QUANTIZATION}
@@ -297,11 +298,11 @@ _QUANTIZATION = {"quantization_config", "compression_config", "expert_dtype"}
 _SHAPE_FACTS = {"norms", "router", "redundant_head", "own_embedding", "no_head", "mtp_embedding", "extra_norms"}
 
 
-def _stored(name: str, checkpoint: Checkpoint | None) -> str:
+def _stored(name: str, checkpoint: Checkpoint | None, owner: str | None = None) -> str:
     """In words, how the files are taken to be stored."""
     if checkpoint is None or "band" not in checkpoint.facts:
         return "quantisation and size of the files unknown"
-    found = guess(name, checkpoint.config)
+    found = guess(name, checkpoint.config, owner)
     if found is None:
         return "a placeholder, which may stand for a quantised copy"
     return f"its files are guessed by the name ({found.source})"
@@ -313,14 +314,15 @@ _PLACEHOLDER = (0.72, 0.02)
 
 def _shape_only(row: Row, asked: str, name: str, because: str) -> Model:
     model = _model(row)
-    checkpoint = _renamed(model.checkpoint, name, row) if model.checkpoint else None
+    owner = split(asked)[0]
+    checkpoint = _renamed(model.checkpoint, name, row, owner) if model.checkpoint else None
     if checkpoint and asked.lstrip().startswith("<") and "gguf" not in checkpoint.facts:
         facts = {"band": [*_PLACEHOLDER], **checkpoint.facts}
         checkpoint = replace(checkpoint, facts=facts, assumed=True)
     return replace(
         model,
         id=asked.strip()[-1024:],
-        source=f"catalogue: {because}, shape only; {_stored(name, checkpoint)}",
+        source=f"catalogue: {because}, shape only; {_stored(name, checkpoint, owner)}",
         quantization=None,
         kv_quantization=None,
         checkpoint_bytes=None,

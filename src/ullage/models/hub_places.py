@@ -81,7 +81,7 @@ def token() -> str | None:
     if not said:
         path = os.environ.get("HF_TOKEN_PATH")
         where = path or "the Hugging Face token file"
-        said = _note(Path(path).expanduser() if path else _hf_home() / "token")
+        said = _note(_expanded(path) if path else _hf_home() / "token")
     said = (said or "").strip()
     if said and not re.fullmatch(_TOKEN, said):
         raise InputError("does not hold a token", where=where)
@@ -114,17 +114,21 @@ def _cache_home() -> Path:
 
 def _hf_home() -> Path:
     said = os.environ.get("HF_HOME")
-    return Path(said).expanduser() if said else _cache_home() / "huggingface"
+    return _expanded(said) if said else _cache_home() / "huggingface"
 
 
 def _hub_cache() -> Path:
     said = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
-    return Path(said).expanduser() if said else _hf_home() / "hub"
+    return _expanded(said) if said else _hf_home() / "hub"
 
 
 def _home() -> Path:
-    # unlike Path.home, never raises
-    return Path(os.path.expanduser("~"))  # noqa: PTH111
+    return _expanded("~")
+
+
+def _expanded(path: str) -> Path:
+    # unlike Path.expanduser and Path.home, never raises
+    return Path(os.path.expanduser(path))  # noqa: PTH111
 
 
 def _true(text: str | None) -> bool:

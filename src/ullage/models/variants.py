@@ -44,6 +44,7 @@ class Variant(Struct, frozen=True, forbid_unknown_fields=True):
     source: str
     band: tuple[float, float] = (0.03, 0.06)
     value: float | None = None
+    owner: str | None = None
     needs: str | None = None
     quantization: dict[str, object] = {}
     experts: dict[str, object] | None = None
@@ -67,11 +68,11 @@ class Guess(Struct, frozen=True):
     value: float | None = None
 
 
-def guess(name: str, config: Mapping[str, object]) -> Guess | None:
-    """The storage of a checkpoint of this name with the shapes of ``config``; None where the name says
-    nothing."""
+def guess(name: str, config: Mapping[str, object], owner: str | None = None) -> Guess | None:
+    """The storage of a checkpoint of this name, by this owner, with the shapes of ``config``; None where the
+    name says nothing."""
     text = _BITS.sub(r"\1bit", name.lower())
-    row = next((row for row in _rows() if _fits(row, text, config)), None)
+    row = next((row for row in _rows() if _fits(row, text, config, (owner or "").lower())), None)
     if row is None:
         return None
     quantization = dict(row.quantization)
@@ -115,8 +116,10 @@ def _pattern(words: str) -> re.Pattern[str]:
     return re.compile(words)
 
 
-def _fits(row: Variant, text: str, config: Mapping[str, object]) -> bool:
+def _fits(row: Variant, text: str, config: Mapping[str, object], owner: str) -> bool:
     if _pattern(row.words).search(text) is None:
+        return False
+    if row.owner is not None and _pattern(row.owner).fullmatch(owner) is None:
         return False
     return row.needs is None or row.needs in _kinds(config)
 

@@ -22,6 +22,7 @@ from ullage.core.machine import Machine
 from ullage.core.model import Model
 from ullage.core.units import Band
 from ullage.engines.base import Engine
+from ullage.hardware.nccl import USUAL_NVLINK, USUAL_PCIE, buffers_of, channels_of
 from ullage.hardware.topology import Topology
 from ullage.planning import plan as planning
 from ullage.planning.cautions import ranks as num_ranks
@@ -351,13 +352,13 @@ def _gain(now: Band, then: Band, count: int) -> Band:
 def _memory(case: _Case) -> nccl.Memory:
     env, links = nccl.environment_of(case.launch), case.links
     given = env.get("NCCL_MIN_NCHANNELS") or env.get("NCCL_MAX_NCHANNELS")
-    usual = nccl.USUAL_NVLINK if links.nvlink else nccl.USUAL_PCIE
-    channels = nccl.channels_of(env, usual) if given else None
+    usual = USUAL_NVLINK if links.nvlink else USUAL_PCIE
+    channels = channels_of(env, usual) if given else None
     capability = links.capability or (0, 0)
     nvls = links.multicast and env.get("NCCL_NVLS_ENABLE") != "0"
     return nccl.memory(nccl.Communicator(
         case.layout.tp, channels, "shm" if links.fabric == "host" else "p2p",
-        nccl.buffers_of(env, capability if links.nvlink else None),
+        buffers_of(env, capability if links.nvlink else None),
         nvls_channels=nccl.nvls_channels(capability, None, nodes=links.nodes) if nvls else 0,
         nvls_buffer_bytes=nccl.nvls_buffer_bytes(None, env),
     ))  # fmt: skip

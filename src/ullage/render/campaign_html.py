@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 
 from ullage import __version__
+from ullage.core.units import percent_text
 from ullage.lab.campaign.experiment import Experiment
 from ullage.lab.campaign.preflight import pasteable
 from ullage.lab.campaign.report import Report, Row, at, figures
@@ -82,8 +83,7 @@ def _body(r: Report) -> Iterator[str]:
         yield f"<p>{len(r.rows) - MOST_ROWS} more are in <code>ullage campaign export</code>.</p>"
     yield from _mixed(shown)
     yield from _out(shown)
-    notes = [*r.notes, *([f"to do: {words.unfinished(r.unfinished)}"] if r.unfinished else [])]
-    if notes:
+    if notes := words.notes(r):
         yield f"<h2>Notes</h2><ul>{''.join(f'<li>{_t(note)}</li>' for note in notes)}</ul>"
 
 
@@ -112,17 +112,7 @@ def _baseline(r: Report) -> Iterator[str]:
     if r.baseline.stage != "done":
         yield f"<p>{_t(words.state(r.baseline))} {_t(r.baseline.why)}</p>{_told(r.baseline)}"
         return
-    drifts = {d.metric: d for d in r.drifts}
-    ends = {s.metric: s for s in figures(r.again, r.targets)} if r.again and r.again.stage == "done" else {}
-    rows = []
-    for shown in figures(r.baseline, r.targets):
-        end, moved = ends.get(shown.metric), drifts.get(shown.metric)
-        rows.append((
-            _t(shown.metric), _t(words.figure(shown)), _t(words.figure(end)) if end else "-",
-            _t(f"{words.percent(moved.value)} ({words.interval(moved)})") if moved else "-",
-            _t(words.predicted(shown.predicted, shown.unit)) or "-",
-        ))  # fmt: skip
-    yield _table(("goal", "at the start", "at the end", "drift", "predicted"), rows, "Baseline")
+    yield _table(words.BASELINE, (map(_t, row) for row in words.baseline(r)), "Baseline")
 
 
 def _class(word: str) -> str:
@@ -140,9 +130,9 @@ def _tried(r: Report, rows: Iterable[Row]) -> str:
             f"<code>{_t(words.changes(e.changes))}</code>",
             _t(words.figure(shown[0])) if shown and row.effect else "-",
             _t(words.predicted(shown[0].predicted, shown[0].unit)) if shown else "",
-            _t(f"{words.percent(row.effect.value)} ({words.interval(row.effect)})") if row.effect else "-",
+            _t(words.change(row.effect)),
             f'<span class="{_class(word)}">{_t(word)}</span>{mixed}',
-            "<br>".join(_t(f"{b.metric} {words.percent(b.value)}") for b in row.beside),
+            "<br>".join(_t(f"{b.metric} {percent_text(b.value)}") for b in row.beside),
         ))  # fmt: skip
     heads = ("experiment", "change", r.targets[0].metric, "predicted", "effect", "verdict", "beside it")
     return _table(heads, cells, "What was tried")

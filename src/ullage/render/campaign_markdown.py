@@ -35,8 +35,7 @@ def _parts(r: Report) -> Iterator[str]:
     out = [row for row in r.rows if row.ruled_out]
     if out:
         yield "### Ruled out\n\n" + "\n".join(_ruled_out(row) for row in out)
-    notes = [*r.notes, *([f"to do: {words.unfinished(r.unfinished)}"] if r.unfinished else [])]
-    if notes:
+    if notes := words.notes(r):
         yield "\n".join(f"- {plain(note)}" for note in notes)
 
 
@@ -49,17 +48,9 @@ def _baseline(r: Report) -> Iterator[str]:
     if r.baseline.stage != "done":
         yield f"Baseline: {plain(words.state(r.baseline))} {plain(r.baseline.why)}".rstrip()
         return
-    yield _row("baseline", "at the start", "at the end", "drift", "predicted")
+    yield _row("baseline", *words.BASELINE[1:])
     yield _row("---", "---", "---", "---", "---")
-    drifts = {d.metric: d for d in r.drifts}
-    ends = {s.metric: s for s in figures(r.again, r.targets)} if r.again and r.again.stage == "done" else {}
-    for shown in figures(r.baseline, r.targets):
-        end, moved = ends.get(shown.metric), drifts.get(shown.metric)
-        yield _row(
-            plain(shown.metric), plain(words.figure(shown)), plain(words.figure(end)) if end else "-",
-            f"{words.percent(moved.value)} ({words.interval(moved)})" if moved else "-",
-            plain(words.predicted(shown.predicted, shown.unit)) or "-",
-        )  # fmt: skip
+    yield from (_row(*map(plain, row)) for row in words.baseline(r))
 
 
 def _table(r: Report) -> Iterator[str]:
@@ -71,7 +62,7 @@ def _table(r: Report) -> Iterator[str]:
         yield _row(
             plain(row.experiment.name), _cell(words.changes(row.experiment.changes)),
             plain(words.figure(shown[0])) if shown and row.effect else "-",
-            f"{words.percent(row.effect.value)} ({words.interval(row.effect)})" if row.effect else "-",
+            words.change(row.effect),
             f"**{words.verdict(row)}**{', confounded' if row.experiment.confounded else ''}",
         )  # fmt: skip
 

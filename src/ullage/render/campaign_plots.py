@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from math import ceil, floor, log10
 
+from ullage.core.units import percent_text
 from ullage.lab.campaign.file import Target
 from ullage.lab.campaign.verdict import Effect
 from ullage.render import campaign_words as words
@@ -42,7 +43,7 @@ def forest(effects: Sequence[tuple[str, Effect]], metric: str) -> str:
             f'<circle class="{kind}" cx="{x(found.value)}" cy="{y}" r="4"/>',
             f'<text x="{WIDTH - RIGHT + 12}" y="{y + 4}">{_told(found)}</text>',
         ]  # fmt: skip
-    parts += _axis(x, height, [words.percent(v) for v in x.ticks])
+    parts += _axis(x, height, [percent_text(v) for v in x.ticks])
     told = "; ".join(f"{name}: {words.effect(found)}" for name, found in effects[:20])
     return _svg(height, f"Effects on {metric} with intervals", told, parts)
 
@@ -52,7 +53,7 @@ def _line(kind: str, x1: float, x2: float, y1: int, y2: int) -> str:
 
 
 def _told(found: Effect) -> str:
-    return escape(f"{words.percent(found.value)} {found.word}")
+    return escape(f"{percent_text(found.value)} {found.word}")
 
 
 def dots(series: Sequence[tuple[str, tuple[float, ...], str]], target: Target) -> str:

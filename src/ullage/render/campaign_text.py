@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 
 from rich.console import Console, Group, RenderableType
@@ -17,20 +15,14 @@ from ullage.lab.campaign.preflight import pasteable
 from ullage.lab.campaign.report import Report, Row, at, figures
 from ullage.render import campaign_words as words
 from ullage.render.html.plain import visible
+from ullage.render.text import console
 
-PIPE_WIDTH = 110
 _STYLES = {"better": "bold green", "worse": "red", "crashed": "red", "refused": "yellow"}
 
 
 def _text(text: str, style: str = "") -> Text:
     """Text of strangers: its control characters are shown and not obeyed."""
     return Text(visible(text), style=style)
-
-
-def console() -> Console:
-    """As wide as the terminal; into a pipe as wide as text reads well, unless COLUMNS says otherwise."""
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
-    return Console(highlight=False, soft_wrap=False, width=width)
 
 
 def report(found: Report, to: Console | None = None) -> None:
@@ -93,10 +85,7 @@ def _report(r: Report) -> Iterator[RenderableType]:
     out = [row for row in r.rows if row.ruled_out]
     if out:
         yield _section("RULED OUT", *(p for row in out for p in _ruled_out(row)))
-    notes = [*r.notes]
-    if r.unfinished:
-        notes.append(f"to do: {words.unfinished(r.unfinished)}")
-    if notes:
+    if notes := words.notes(r):
         yield _section("NOTE", *(_text(f"- {note}") for note in notes))
 
 
@@ -113,17 +102,10 @@ def _baseline(r: Report) -> Iterator[RenderableType]:
         yield from _told(r.baseline)
         return
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("goal", "at the start", "at the end", "drift", "predicted"):
+    for name in words.BASELINE:
         table.add_column(name)
-    drifts = {d.metric: d for d in r.drifts}
-    ends = {s.metric: s for s in figures(r.again, r.targets)} if r.again and r.again.stage == "done" else {}
-    for shown in figures(r.baseline, r.targets):
-        end, moved = ends.get(shown.metric), drifts.get(shown.metric)
-        table.add_row(
-            _text(shown.metric), _text(words.figure(shown)), _text(words.figure(end)) if end else "-",
-            f"{words.percent(moved.value)} ({words.interval(moved)})" if moved else "-",
-            _text(words.predicted(shown.predicted, shown.unit) or "-"),
-        )  # fmt: skip
+    for row in words.baseline(r):
+        table.add_row(*map(_text, row))
     yield table
 
 
@@ -142,7 +124,7 @@ def _cells(r: Report, row: Row) -> tuple[Text, ...]:
     value = words.figure(shown[0]) if shown and row.effect else "-"
     if shown and shown[0].predicted:
         value = f"{value}; predicted {words.predicted(shown[0].predicted, shown[0].unit)}"
-    effect = f"{words.percent(row.effect.value)} ({words.interval(row.effect)})" if row.effect else "-"
+    effect = words.change(row.effect)
     word = words.verdict(row)
     mixed = ", confounded" if row.experiment.confounded else ""
     said = _text(f"{word}{mixed}", style=_STYLES.get(word, ""))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any
 
-from ullage.core.units import Band
+from ullage.core.units import Band, percent_text
 from ullage.lab.campaign.experiment import Confounder, Experiment
-from ullage.lab.campaign.report import Report, Row, Shown
+from ullage.lab.campaign.report import Report, Row, Shown, figures
 from ullage.lab.campaign.verdict import Drift, Effect
 
 STATUS = {
@@ -26,19 +26,20 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def percent(value: float) -> str:
-    return f"{round(value * 100, 1) + 0.0:+.1f} %"
-
-
 def interval(found: Effect | Drift) -> str:
     if isinstance(found, Effect) and found.word == "not judged":
         return found.because
-    return f"{percent(found.low)} to {percent(found.high)}"
+    return f"{percent_text(found.low)} to {percent_text(found.high)}"
+
+
+def change(found: Effect | Drift | None) -> str:
+    """ "+12.3 % (+10.1 % to +14.6 %)"."""
+    return f"{percent_text(found.value)} ({interval(found)})" if found is not None else "-"
 
 
 def effect(found: Effect) -> str:
     """ "better: +12.3 % (+10.1 % to +14.6 %)"."""
-    return f"{found.word}: {percent(found.value)} ({interval(found)})"
+    return f"{found.word}: {change(found)}"
 
 
 def figure(found: Shown) -> str:
@@ -51,6 +52,23 @@ def predicted(found: Band | None, unit: str) -> str:
     if found is None:
         return ""
     return f"{number(found.value)} {unit} ({number(found.low)} to {number(found.high)})"
+
+
+#: columns of a baseline's table
+BASELINE = ("goal", "at the start", "at the end", "drift", "predicted")
+
+
+def baseline(report: Report) -> Iterator[tuple[str, str, str, str, str]]:
+    """A row for each goal of a baseline that was measured, under the heads BASELINE."""
+    drifts = {d.metric: d for d in report.drifts}
+    again = report.again if report.again and report.again.stage == "done" else None
+    ends = {shown.metric: shown for shown in figures(again, report.targets)} if again else {}
+    for shown in figures(report.baseline, report.targets) if report.baseline else ():
+        end = ends.get(shown.metric)
+        yield (
+            shown.metric, figure(shown), figure(end) if end else "-", change(drifts.get(shown.metric)),
+            predicted(shown.predicted, shown.unit) or "-",
+        )  # fmt: skip
 
 
 def changes(found: dict[str, Any]) -> str:
@@ -108,5 +126,7 @@ def counts(report: Report) -> str:
     return ", ".join(f"{count} {word}" for word, count in found.items()) or "nothing tried yet"
 
 
-def unfinished(experiments: Iterable[Experiment]) -> str:
-    return ", ".join(f"{e.name} ({e.stage})" for e in experiments)
+def notes(report: Report) -> list[str]:
+    """The report's notes, and what is still to do."""
+    to_do = ", ".join(f"{e.name} ({e.stage})" for e in report.unfinished)
+    return [*report.notes, *([f"to do: {to_do}"] if to_do else [])]

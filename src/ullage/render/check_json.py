@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ullage.core.machine import Device
-from ullage.core.secrets import HIDDEN, is_secret, masked
+from ullage.core.secrets import masked, masked_value
 from ullage.core.units import GIB
 from ullage.hardware.check import CheckFinding, Facts
 from ullage.hardware.environment import Installed
@@ -44,10 +44,7 @@ def check_object(found: Checked) -> Json:
         "links": _links(known),
         "host": _host(known.host),
         "software": _software(known.installed),
-        "variables": {
-            name: HIDDEN if is_secret(name) else masked(value)
-            for name, value in sorted(known.variables.items())
-        },
+        "variables": {name: masked_value(name, value) for name, value in sorted(known.variables.items())},
         "findings": [_finding(finding) for finding in found.findings],
         "engine": found.engine,
         "backends": [

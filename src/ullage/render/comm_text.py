@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import TextIO
@@ -12,43 +10,35 @@ from ullage.comm.links import Links
 from ullage.comm.measured import Measurement, Outlier
 from ullage.core.units import KIB, MIB, Band, gib_text
 from ullage.planning.comm import Advice, Choice, CommPlan, Forward, Item
+from ullage.render.lines import Line, section, write
+from ullage.render.names import ENGINES, pasted
 
 WIDTH = 108
 #: a band wider than this share of its middle is shown to two digits
 ROUGH = 0.2
-_NAMES = {"sglang": "SGLang", "vllm": "vLLM"}
 _RESULTS = {"works": "can run", "fails": "cannot", "ignored": "stays off", "unknown": "not known"}
 _FABRICS = {
     "nvlink": "NVLink between all", "switch": "PCIe, below switches", "pcie": "PCIe, one CPU",
     "sockets": "PCIe, across CPUs", "host": "PCIe without P2P, through host memory",
     "unknown_pcie": "PCIe, links not known",
 }  # fmt: skip
-Line = str | tuple[str, str]
 
 
 def plan(found: CommPlan, stream: TextIO | None = None) -> None:
     """Print the answer of ``comm plan``."""
-    _write(plan_lines(found), stream)
+    write(plan_lines(found), stream)
 
 
 def measurements(
     found: Sequence[Measurement], slow: Sequence[Outlier] = (), kept: str = "", stream: TextIO | None = None
 ) -> None:
     """Print what ``comm bench`` or ``comm import`` has."""
-    _write(_measurement_lines(found, slow, kept), stream)
-
-
-def _write(lines: Iterator[Line], stream: TextIO | None) -> None:
-    out = stream or sys.stdout
-    colour = out.isatty() and "NO_COLOR" not in os.environ
-    for line in lines:
-        text, style = line if isinstance(line, tuple) else (line, "")
-        out.write(f"\x1b[{style}m{text}\x1b[0m\n" if colour and style else f"{text}\n")
+    write(_measurement_lines(found, slow, kept), stream)
 
 
 def plan_lines(p: CommPlan) -> Iterator[Line]:
     """The answer's lines, each with its colour where it has one."""
-    engine = _NAMES.get(p.engine, p.engine)
+    engine = ENGINES.get(p.engine, p.engine)
     yield (
         f"{engine}{f' {p.version}' if p.version else ''}  ·  {p.model_id or 'model not known'}  ·  {_where(p)}",
         "1",
@@ -59,11 +49,11 @@ def plan_lines(p: CommPlan) -> Iterator[Line]:
     yield ""
     yield from _wrapped(_summary(p))
     for forward in p.forwards:
-        yield from _section(_title(forward), _forward(forward))
-    yield from _section("BACKENDS" + _main(p), _choices(p))
-    yield from _section("NCCL'S BUFFERS", _memory(p))
-    yield from _section("WHAT TO TRY FIRST", (line for one in p.advice for line in _advice(one)))
-    yield from _section("OUT OF LINE", (line for one in p.outliers for line in _wrapped(one.text, "  - ")))
+        yield from section(_title(forward), _forward(forward))
+    yield from section("BACKENDS" + _main(p), _choices(p))
+    yield from section("NCCL'S BUFFERS", _memory(p))
+    yield from section("WHAT TO TRY FIRST", (line for one in p.advice for line in _advice(one)))
+    yield from section("OUT OF LINE", (line for one in p.outliers for line in _wrapped(one.text, "  - ")))
 
 
 def _where(p: CommPlan) -> str:
@@ -153,18 +143,13 @@ def _memory(p: CommPlan) -> Iterator[Line]:
 
 
 def _advice(one: Advice) -> Iterator[Line]:
-    words = "  ".join(_typed(name, value) for name, value in one.change.items()) or "as NCCL chooses"
+    words = (
+        "  ".join(pasted(name.removeprefix("$"), value) for name, value in one.change.items())
+        or "as NCCL chooses"
+    )
     gain = f": {_gain(one.gain_us)} a forward" if one.gain_us is not None else ""
     yield f"  - {words}{gain}"
     yield from _wrapped(one.why, "    ")
-
-
-def _typed(name: str, value: str | bool) -> str:
-    if value is True:
-        return name
-    if value is False:
-        return f"without {name}"
-    return f"{name.removeprefix('$')}={value}" if not name.startswith("--") else f"{name} {value}"
 
 
 def _gain(band: Band) -> str:
@@ -190,7 +175,7 @@ def _measurement_lines(found: Sequence[Measurement], slow: Sequence[Outlier], ke
             wrong = f"  {point.wrong:,} elements wrong!" if point.wrong else ""
             yield f"  {size(point.bytes):>10}  {_time(point.us):>10}{spread}{wrong}"
         yield from (line for note in one.notes for line in _wrapped(note, "  "))
-    yield from _section("OUT OF LINE", (line for one in slow for line in _wrapped(one.text, "  - ")))
+    yield from section("OUT OF LINE", (line for one in slow for line in _wrapped(one.text, "  - ")))
     if kept:
         yield ""
         yield f"kept: {kept}"
@@ -248,14 +233,6 @@ def _digits(value: float, digits: int) -> str:
 def _time(us: float, digits: int = 3) -> str:
     """One time: "246 µs", "2.07 ms"."""
     return f"{_digits(us / 1000, digits)} ms" if us >= 1000 else f"{_digits(us, digits)} µs"
-
-
-def _section(title: str, body: Iterator[Line]) -> Iterator[Line]:
-    found = list(body)
-    if found:
-        yield ""
-        yield title, "1"
-        yield from found
 
 
 def _wrapped(text: str, indent: str = "  ") -> list[str]:

@@ -12,6 +12,7 @@ from ullage.core.finding import Change, Evidence, Prediction
 from ullage.core.launch import Arg
 from ullage.core.ledger import Ledger
 from ullage.core.report import Comparison, Diagnosis
+from ullage.core.secrets import sealed
 from ullage.core.units import GIB, Band, Measured
 
 WHY = "ullage.why/1"
@@ -72,7 +73,9 @@ def inferred(found: Mapping[str, Inferred]) -> Json:
 
 
 def settings(args: Mapping[str, Arg]) -> Json:
-    return {name: {"value": arg.value, "source": arg.origin} for name, arg in sorted(args.items())}
+    return {
+        name: {"value": sealed(arg.value, name), "source": arg.origin} for name, arg in sorted(args.items())
+    }
 
 
 def ledger(item: Ledger) -> Json:

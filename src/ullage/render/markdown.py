@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from math import ceil, floor
 
 from ullage import __version__
 from ullage.core.deployment import Interval
@@ -15,11 +14,20 @@ from ullage.core.units import GIB, gib_text, tokens_text
 from ullage.render import plan_text
 from ullage.render.html.bars import LEAST_BYTES, fullest
 from ullage.render.html.plain import visible
-from ullage.render.names import short, told, words
-from ullage.render.remedies import pasted, sentence, title
-from ullage.render.shown import bounds, decides, flag, reached
+from ullage.render.names import flag, lower_limit, pasted, short, told, upper_limit, words
+from ullage.render.remedies import title
+from ullage.render.shown import bounds, decides, reached
 from ullage.render.spec_text import rate
-from ullage.render.words import effect, headline, mark, number, shortened, summary, telling
+from ullage.render.words import (
+    effect,
+    headline,
+    mark,
+    number,
+    sentence,
+    shortened,
+    summary,
+    telling,
+)  # fmt: skip
 
 #: what would be a link, a mention, an issue's number, HTML or markup
 _MARKS = re.compile(r"[\\`*\[<>|@&]|~~|#(?=\d)|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|://|\bwww\.")
@@ -176,8 +184,8 @@ def _interval(item: Interval, name: str) -> str:
         return ""
     if item.empty:
         return f"No value of {code(name)} starts: {plain(item.low_because)}; {plain(item.high_because)}."
-    low = f"above {ceil(item.low * 1000) / 1000:.3f}" if item.low is not None else ""
-    high = f"at most {floor(item.high * 1000) / 1000:.3f}" if item.high is not None else ""
+    low = f"above {lower_limit(item.low)}" if item.low is not None else ""
+    high = f"at most {upper_limit(item.high)}" if item.high is not None else ""
     best = f"; best {item.recommended:.3g}" if item.recommended is not None else ""
     return f"{code(name)} must be {' and '.join(filter(None, (low, high)))}{best}."
 

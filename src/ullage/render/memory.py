@@ -13,24 +13,7 @@ from ullage.core.report import Diagnosis
 from ullage.core.units import GIB, gib_text
 from ullage.render.names import rank_order, short
 from ullage.render.shown import decides
-
-#: how an entry of the ledger is drawn, by its stage
-_SHADES = {
-    "init": "░",
-    "weights": "█",
-    "profile": "▒",
-    "kv_pool": "▓",
-    "graph_capture": "▒",
-    "warmup": "░",
-    "serving": "░",
-}
-_COLOURS = {
-    "init": "yellow",
-    "weights": "blue",
-    "profile": "magenta",
-    "kv_pool": "green",
-    "graph_capture": "cyan",
-}
+from ullage.render.stages import colour, shade
 
 
 def ledgers(found: Sequence[Ledger], d: Diagnosis | None = None) -> Iterator[RenderableType]:
@@ -104,7 +87,7 @@ class _Bar:
         total = max(self.ledger.total_bytes, sum(max(0, e.bytes) for e in self.ledger.entries), 1)
         for entry in self.ledger.entries:
             cells = min(width - used, round(width * max(0, entry.bytes) / total))
-            text.append(_SHADES.get(entry.stage, "░") * cells, _COLOURS.get(entry.stage, "white"))
+            text.append(shade(entry.stage) * cells, colour(entry.stage))
             used += cells
         return text.append("·" * (width - used))
 
@@ -127,7 +110,7 @@ def _entries(ledger: Ledger, reserve: Entry | None, files: Sequence[str]) -> Tab
     for entry in ledger.entries:
         if entry.high < 0.005 * GIB:
             continue
-        mark = Text(_SHADES.get(entry.stage, "░"), _COLOURS.get(entry.stage, "white"))
+        mark = Text(shade(entry.stage), colour(entry.stage))
         table.add_row(mark, entry.name, _size(entry), f"{entry.certainty}  {short(entry.source, files)}")
     table.add_row("·", "left", _left(ledger.left_bytes), "")
     if reserve is not None:

@@ -1,10 +1,15 @@
-"""Figures by their names in words, with units: what people read in place of ``free_after_weights_gib``."""
+"""Figures by their names in words, with units, and settings as they are typed: what people read in place of
+``free_after_weights_gib`` and ``mem_fraction_static``."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from math import ceil, floor
 
+from ullage.core.deployment import Interval
+
+ENGINES = {"sglang": "SGLang", "vllm": "vLLM"}
 #: figure -> what it is called
 WORDS = {
     "least_mem_fraction_static": "the weights' share of the memory",
@@ -66,6 +71,35 @@ def words(name: str) -> str:
 def unit(name: str) -> str:
     """The unit that the name's ending stands for, with a space in front; empty where it has none."""
     return next((f" {text}" for ending, text in _UNITS if name.endswith(ending)), "")
+
+
+def pasted(name: str, value: object) -> str:
+    """A setting as one types it: a flag with its value, a variable as NAME=value, or that it is left out."""
+    if not name.startswith("-"):
+        return f"unset {name}" if value in ("", None, True) else f"{name}={_quoted(value)}"
+    if value is False:
+        return f"without {name}"
+    return name if value is True else f"{name} {value}"
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return f"'{text}'" if " " in text and not text.startswith("<") else text
+
+
+def flag(item: Interval) -> str:
+    """The fraction's flag as it is typed."""
+    return f"--{item.flag.lstrip('-').replace('_', '-')}"
+
+
+def lower_limit(fraction: float) -> str:
+    """A fraction that must be exceeded, to three digits, rounded to the safe side."""
+    return f"{ceil(fraction * 1000) / 1000:.3f}"
+
+
+def upper_limit(fraction: float) -> str:
+    """A fraction that must not be exceeded, to three digits, rounded to the safe side."""
+    return f"{floor(fraction * 1000) / 1000:.3f}"
 
 
 def rank_order(label: str) -> tuple[tuple[str, int], ...]:

@@ -1,11 +1,8 @@
-"""A Plan to words. Plain text with a little colour on a terminal: rich would take longer than the plan."""
+"""A Plan to words."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
-from math import ceil, floor
 from typing import TextIO
 
 from ullage.core.deployment import Interval
@@ -13,55 +10,37 @@ from ullage.core.finding import Change, Prediction
 from ullage.core.ledger import Entry, Ledger
 from ullage.core.report import Plan
 from ullage.core.units import GIB, Band, gib_text, tokens_text
+from ullage.render.lines import Line, bullet, hanging, section, wrapped, write
+from ullage.render.names import ENGINES, flag, lower_limit, pasted, upper_limit
+from ullage.render.stages import shade
 
-WIDTH = min(112, max(60, int(columns) if (columns := os.environ.get("COLUMNS", "")).isdigit() else 112))
-_NAMES = {"sglang": "SGLang", "vllm": "vLLM"}
 _VERDICTS = {"starts": "will start", "fails": "will not start", "unsure": "cannot tell"}
-_SHADES = {
-    "init": "░", "weights": "█", "profile": "▒", "kv_pool": "▓", "graph_capture": "▒", "warmup": "░",
-    "serving": "░",
-}  # fmt: skip
 _COLOURS = {"starts": "1;32", "fails": "1;31", "unsure": "1;33"}
 
 
 def plan(found: Plan, stream: TextIO | None = None) -> None:
     """Print the whole answer."""
-    out = stream or sys.stdout
-    colour = out.isatty() and "NO_COLOR" not in os.environ
-    for line in lines(found):
-        text, style = line if isinstance(line, tuple) else (line, "")
-        out.write(f"\x1b[{style}m{text}\x1b[0m\n" if colour and style else f"{text}\n")
-
-
-Line = str | tuple[str, str]
+    write(lines(found), stream)
 
 
 def lines(p: Plan) -> Iterator[Line]:
     """The answer's lines, each with its colour where it has one."""
     yield title(p), _COLOURS[p.verdict]
     yield ""
-    yield from ((text, "1") for text in _wrapped(summary(p), 2))
+    yield from ((text, "1") for text in wrapped(summary(p), 2))
     if p.budget.formula:
         yield from ((f"  {text}", "36") for text in p.budget.formula.splitlines())
-    yield from _section("SETTINGS", _settings(p))
-    yield from _section("WHERE THE MEMORY GOES" + _ranks(p), _ledger(p))
-    yield from _section("KV CACHE", _pool(p))
-    yield from _section("SPEED", _speed(p))
-    yield from _section("WHAT STARTS", _interval(p.interval))
-    yield from _section("WHAT HELPS" if p.verdict != "starts" else "WHAT GIVES MORE", _changes(p.fixes))
-    yield from _section("NOTE", (t for c in p.cautions for t in _bullet(c.text)))
-
-
-def _section(title: str, body: Iterator[Line]) -> Iterator[Line]:
-    found = list(body)
-    if found:
-        yield ""
-        yield title, "1"
-        yield from found
+    yield from section("SETTINGS", _settings(p))
+    yield from section("WHERE THE MEMORY GOES" + _ranks(p), _ledger(p))
+    yield from section("KV CACHE", _pool(p))
+    yield from section("SPEED", _speed(p))
+    yield from section("WHAT STARTS", _interval(p.interval))
+    yield from section("WHAT HELPS" if p.verdict != "starts" else "WHAT GIVES MORE", _changes(p.fixes))
+    yield from section("NOTE", (t for c in p.cautions for t in bullet(c.text)))
 
 
 def title(p: Plan) -> str:
-    parts = [_NAMES.get(p.engine, p.engine) + (f" {p.version}" if p.version else " (newest rules)")]
+    parts = [ENGINES.get(p.engine, p.engine) + (f" {p.version}" if p.version else " (newest rules)")]
     if p.model is not None or p.model_id:
         parts.append(p.model.id if p.model else f"{p.model_id} (not known)")
     if p.machine is not None and p.machine.gpu is not None:
@@ -111,11 +90,8 @@ def _ledger(p: Plan) -> Iterator[Line]:
     yield f"  {_bar(ledger)}  {gib_text(ledger.total_bytes)}"
     width = max((len(entry.name) for entry in ledger.entries), default=4)
     for entry in ledger.entries:
-        shade = _SHADES.get(entry.stage, "░")
-        head = f"  {shade} {entry.name:<{width}}  {_size(entry):>20}  {entry.certainty:<9} "
-        source = wrap(entry.source, max(24, WIDTH - len(head))) or [""]
-        yield head + source[0]
-        yield from (" " * len(head) + more for more in source[1:])
+        head = f"  {shade(entry.stage)} {entry.name:<{width}}  {_size(entry):>20}  {entry.certainty:<9} "
+        yield from hanging(head, entry.source)
     if ledger.left_bytes >= 0:
         yield f"  · {'left':<{width}}  {gib_text(ledger.left_bytes):>20}"
     else:
@@ -130,9 +106,7 @@ def _size(entry: Entry) -> str:
 
 def _bar(ledger: Ledger, width: int = 56) -> str:
     total = max(ledger.total_bytes, sum(max(0, entry.bytes) for entry in ledger.entries), 1)
-    cells = "".join(
-        _SHADES.get(entry.stage, "░") * round(width * max(0, entry.bytes) / total) for entry in ledger.entries
-    )
+    cells = "".join(shade(entry.stage) * round(width * max(0, entry.bytes) / total) for entry in ledger.entries)
     return cells[:width].ljust(width, "·")
 
 
@@ -158,24 +132,24 @@ def _speed(p: Plan) -> Iterator[Line]:
 def _interval(item: Interval | None) -> Iterator[Line]:
     if item is None or (item.low is None and item.high is None):
         return
-    flag = f"--{item.flag.lstrip('-').replace('_', '-')}"
+    name = flag(item)
     if item.empty:
-        yield f"  no value of {flag}", "1"
+        yield f"  no value of {name}", "1"
     else:
-        low = f"above {ceil(item.low * 1000) / 1000:.3f}" if item.low is not None else ""
-        high = f"up to {floor(item.high * 1000) / 1000:.3f}" if item.high is not None else ""
+        low = f"above {lower_limit(item.low)}" if item.low is not None else ""
+        high = f"up to {upper_limit(item.high)}" if item.high is not None else ""
         best = f"; best {item.recommended:.3g}" if item.recommended is not None else ""
-        yield f"  {flag} {' and '.join(filter(None, (low, high)))}{best}", "1"
+        yield f"  {name} {' and '.join(filter(None, (low, high)))}{best}", "1"
     for text in (item.low_because, item.high_because):
-        yield from _wrapped(text, 4)
+        yield from wrapped(text, 4)
 
 
 def _changes(changes: tuple[Change, ...]) -> Iterator[Line]:
     for change in changes:
-        flags = "  ".join(name if value is True else f"{name} {value}" for name, value in change.change.items())
+        flags = "  ".join(pasted(name, value) for name, value in change.change.items())
         said = f"  → {predicted(change.predicted)}" if change.predicted else ""
         yield f"  - {flags}{said}", "32"
-        yield from _wrapped(change.why, 4)
+        yield from wrapped(change.why, 4)
 
 
 def predicted(p: Prediction) -> str:
@@ -186,23 +160,3 @@ def predicted(p: Prediction) -> str:
     if p.kv_tokens:
         parts.append(f"{tokens_text(p.kv_tokens)} tokens")
     return ", ".join(parts)
-
-
-def _bullet(text: str) -> Iterator[str]:
-    for index, line in enumerate(wrap(text, WIDTH - 4) or [""]):
-        yield f"  {'-' if not index else ' '} {line}"
-
-
-def _wrapped(text: str, indent: int) -> Iterator[str]:
-    return (" " * indent + line for line in wrap(text, WIDTH - indent))
-
-
-def wrap(text: str, width: int) -> list[str]:
-    """``text`` in lines of at most ``width``, broken at blanks; a longer word stands alone."""
-    lines: list[str] = []
-    for word in text.split():
-        if lines and len(lines[-1]) + 1 + len(word) <= width:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(word)
-    return lines

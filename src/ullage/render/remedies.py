@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil, floor
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -13,8 +12,9 @@ from ullage.core.deployment import Interval
 from ullage.core.finding import Change, Prediction
 from ullage.core.report import Diagnosis
 from ullage.core.units import gib_text, tokens_text
-from ullage.render.names import short
-from ullage.render.shown import bounds, flag
+from ullage.render.names import flag, lower_limit, pasted, short, upper_limit
+from ullage.render.shown import bounds
+from ullage.render.words import sentence
 
 #: a fraction above it leaves little for what comes after the pool, though it may work
 PRUDENT = 0.95
@@ -37,8 +37,8 @@ def remedies(d: Diagnosis) -> Iterator[RenderableType]:
 
 def _interval(item: Interval, d: Diagnosis) -> Iterator[RenderableType]:
     name = flag(item)
-    low = f"above {ceil(item.low * 1000) / 1000:.3f}" if item.low is not None else ""
-    high = f"at most {floor(item.high * 1000) / 1000:.3f}" if item.high is not None else ""
+    low = f"above {lower_limit(item.low)}" if item.low is not None else ""
+    high = f"at most {upper_limit(item.high)}" if item.high is not None else ""
     if item.empty and item.low is not None and item.high is not None:
         none = "No value" if item.low - item.high > CLOSE else "Hardly any value"
         yield Text(f"{none} of {name} works: it must be {low} and {high}", style="bold")
@@ -72,28 +72,6 @@ def _change(change: Change) -> RenderableType:
     table = Table.grid(padding=(0, 1))
     table.add_row(Text("-"), text)
     return table
-
-
-def pasted(name: str, value: object) -> str:
-    """A setting as one types it: a flag with its value, a variable as NAME=value, or that it is left out."""
-    if not name.startswith("-"):
-        return f"unset {name}" if value in ("", None, True) else f"{name}={_quoted(value)}"
-    if value is False:
-        return f"without {name}"
-    return name if value is True else f"{name} {value}"
-
-
-def _quoted(value: object) -> str:
-    text = str(value)
-    return f"'{text}'" if " " in text and not text.startswith("<") else text
-
-
-def sentence(text: str) -> str:
-    """``text`` with a capital in front, unless it begins with a name in code, and a full stop."""
-    first = text.split(" ", 1)[0]
-    code = "_" in first or "=" in first or first.startswith("-")
-    done = text if code else text[:1].upper() + text[1:]
-    return done if done.endswith((".", "!", "?")) else f"{done}."
 
 
 def _predicted(p: Prediction) -> str:

@@ -8,19 +8,14 @@ import threading
 from collections.abc import Sequence
 from typing import Any, BinaryIO, TextIO
 
+from ullage.core.plain import visible
 from ullage.core.report import Diagnosis, Plan
-from ullage.core.run import Phase
-from ullage.core.units import gib_text
+from ullage.core.units import duration_text, gib_text
 from ullage.lab.health import Hang
 from ullage.lab.records import Record
-from ullage.lab.watch import Stage, View
-from ullage.render import plan_text
+from ullage.lab.view import Stage, View
+from ullage.render import plan_text, stages
 
-#: phases in words
-STAGES: dict[Phase, str] = {
-    "args": "arguments", "init": "start of the ranks", "weights": "weights", "profile": "profile run",
-    "kv_pool": "KV pool", "graph_capture": "CUDA graphs", "warmup": "warm-up", "serving": "serving",
-}  # fmt: skip
 _MARKS = {"done": "✓", "open": "…", "to come": " "}
 #: columns of a bar, and the fewest of a screen on which a view is drawn
 BAR, LEAST_WIDTH, LEAST_HEIGHT = 24, 50, 12
@@ -98,10 +93,10 @@ class RunScreen:
         self.say(f"preflight: {plan_text.summary(plan)}")
 
     def hang(self, found: Hang) -> None:
-        stage = f" in the stage {STAGES[found.phase]!r}" if found.phase else ""
-        self.say(f"nothing was printed for {_time(found.silent_s)}{stage}, and it is not ready")
+        stage = f" in the stage {stages.NAMES[found.phase]!r}" if found.phase else ""
+        self.say(f"nothing was printed for {duration_text(found.silent_s)}{stage}, and it is not ready")
         for rank, (ago, last) in found.ranks.items():
-            self.say(f"  {rank or 'the server'} last, {_time(ago)} ago: {last}")
+            self.say(f"  {rank or 'the server'} last, {duration_text(ago)} ago: {last}")
         if found.stacks:
             self.say(f"  stacks of its {found.processes} processes: {found.stacks}")
         else:
@@ -179,11 +174,11 @@ def _row(stage: Stage) -> Sequence[Any]:
     if stage.state == "open":
         bar = ProgressBar(total=1.0, completed=fraction or 0.0, width=BAR, pulse=fraction is None)
     count = f"{stage.done}/{stage.total}" if stage.total and stage.state != "to come" else ""
-    time = _time(stage.seconds) if stage.seconds is not None else ""
+    time = duration_text(stage.seconds) if stage.seconds is not None else ""
     if stage.usual_s and stage.state != "done":
-        time = f"{time} of ~{_time(stage.usual_s)}".strip()
+        time = f"{time} of ~{duration_text(stage.usual_s)}".strip()
     return (
-        _MARKS[stage.state], STAGES[stage.phase], bar, count, time, _gib(stage.predicted_bytes),
+        _MARKS[stage.state], stages.NAMES[stage.phase], bar, count, time, _gib(stage.predicted_bytes),
         _gib(stage.observed_bytes),
     )  # fmt: skip
 
@@ -193,20 +188,8 @@ def _gib(size: int | None) -> str:
 
 
 def _head(view: View) -> str:
-    left = f", about {_time(view.left_s)} left" if view.left_s is not None else ""
-    return f"── starting for {_time(view.elapsed_s)}{left} "
-
-
-def _time(seconds: float) -> str:
-    """Seconds for people: "8.2 s", "47 s", "9 min 58 s", "2 h 3 min"."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    left = f", about {duration_text(view.left_s)} left" if view.left_s is not None else ""
+    return f"── starting for {duration_text(view.elapsed_s)}{left} "
 
 
 # records
@@ -222,14 +205,14 @@ def runs(records: Sequence[Record], stream: TextIO | None = None) -> None:
     widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-        line = "  ".join([*cells, row[-1]])
+        line = visible("  ".join([*cells, row[-1]]))
         out.write(f"{line[: _size(out)[0]] if out.isatty() else line}\n")
 
 
 def _cells(record: Record) -> tuple[str, ...]:
     return (
         record.name, when(record.created_at), outcome(record),
-        _time(record.ready_s) if record.ready_s is not None else "",
+        duration_text(record.ready_s) if record.ready_s is not None else "",
         "" if record.exit_code is None else str(record.exit_code),
         " ".join(filter(None, (record.engine, record.version))), " ".join(record.command.split()),
     )  # fmt: skip
@@ -238,7 +221,10 @@ def _cells(record: Record) -> tuple[str, ...]:
 def when(seconds: float) -> str:
     from datetime import datetime
 
-    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    try:
+        return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, OSError, ValueError):  # a record that somebody wrote by hand
+        return "unknown"
 
 
 def outcome(record: Record) -> str:
@@ -252,7 +238,7 @@ def shown(record: Record, log: str, stream: TextIO | None = None) -> None:
     out = stream or sys.stdout
     for name, value in facts(record, log):
         if value:
-            out.write(f"{name:<15} {value}\n")
+            out.write(f"{name:<15} {visible(value)}\n")
 
 
 def facts(record: Record, log: str) -> list[tuple[str, str]]:
@@ -261,10 +247,10 @@ def facts(record: Record, log: str) -> list[tuple[str, str]]:
         ("run", record.name), ("command", " ".join(record.command.split())), ("where", record.where),
         ("began", when(record.created_at)), ("outcome", outcome(record)), ("why", record.why),
         ("exit code", "" if record.exit_code is None else str(record.exit_code)),
-        ("ready after", _time(record.ready_s) if record.ready_s is not None else ""),
-        ("answered after", _time(record.answered_s) if record.answered_s is not None else ""),
+        ("ready after", duration_text(record.ready_s) if record.ready_s is not None else ""),
+        ("answered after", duration_text(record.answered_s) if record.answered_s is not None else ""),
         ("planned", str((record.plan or {}).get("verdict") or "")),
-        ("stages", ", ".join(f"{phase} at {_time(at)}" for phase, at in record.stages.items())),
+        ("stages", ", ".join(f"{phase} at {duration_text(at)}" for phase, at in record.stages.items())),
         ("observed", ", ".join(f"{name} {value:g}" for name, value in sorted(record.observed.items()))),
         ("versions", ", ".join(f"{name} {value}" for name, value in sorted(record.versions.items()))),
         ("environment", ", ".join(f"{name}={value}" for name, value in sorted(record.environment.items()))),

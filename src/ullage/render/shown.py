@@ -6,6 +6,7 @@ from ullage.core.deployment import Interval
 from ullage.core.ledger import Entry, Ledger
 from ullage.core.report import Diagnosis
 from ullage.core.run import PHASES
+from ullage.render.names import flag
 
 
 def decides(d: Diagnosis) -> bool:
@@ -61,8 +62,3 @@ def bounds(d: Diagnosis) -> Interval | None:
     named = any(flag(item) in change.change for change in d.fixes)
     asked = named or decides(d) or (d.outcome == "started" and not d.fixes)
     return item if asked else None
-
-
-def flag(item: Interval) -> str:
-    """The fraction's flag as it is typed."""
-    return f"--{item.flag.lstrip('-').replace('_', '-')}"

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from typing import TextIO
 
 from ullage.core.timing import TimeEntry, TimeLedger
 from ullage.core.units import GIB, Band
-from ullage.render.plan_text import WIDTH, wrap
+from ullage.render.lines import WIDTH, Line, bullet, hanging, section, wrapped, write
+from ullage.render.names import ENGINES
 from ullage.spec.report import AtBatch, Payoff, Verdict
 
-_NAMES = {"sglang": "SGLang", "vllm": "vLLM"}
 _VERDICTS: dict[Verdict, str] = {
     "pays": "pays", "loses": "does not pay", "cannot": "cannot pay", "unsure": "too near to tell",
 }  # fmt: skip
 _COLOURS: dict[Verdict, str] = {"pays": "1;32", "loses": "1;31", "cannot": "1;31", "unsure": "1;33"}
-Line = str | tuple[str, str]
 
 
 def spec(found: Payoff, stream: TextIO | None = None) -> None:
     """Print the whole answer."""
-    out = stream or sys.stdout
-    colour = out.isatty() and "NO_COLOR" not in os.environ
-    for line in lines(found):
-        text, style = line if isinstance(line, tuple) else (line, "")
-        out.write(f"\x1b[{style}m{text}\x1b[0m\n" if colour and style else f"{text}\n")
+    write(lines(found), stream)
 
 
 def lines(p: Payoff) -> Iterator[Line]:
@@ -34,29 +27,21 @@ def lines(p: Payoff) -> Iterator[Line]:
     first = p.batches[0]
     yield title(p), _COLOURS[first.verdict]
     yield ""
-    yield from ((text, "1") for text in _wrapped(summary(p), 2))
-    yield from _section("AT EACH BATCH SIZE", _batches(p))
-    yield from _section("WHERE A ROUND'S TIME GOES (batch " + f"{first.batch})", _round(first))
-    yield from _section("ALL-REDUCES OF THE VERIFY PASS", _all_reduces(p))
-    yield from _section("DEPTH", _depths(p))
-    yield from _section("EXPERTS", _experts(p))
-    yield from _section("MEMORY ON EACH RANK", _memory(p))
-    yield from _section("TAKEN FOR GRANTED", (t for text in p.assumed for t in _bullet(text)))
-    yield from _section("NOTE", (t for text in p.notes for t in _bullet(text)))
-
-
-def _section(title: str, body: Iterator[Line]) -> Iterator[Line]:
-    found = list(body)
-    if found:
-        yield ""
-        yield title, "1"
-        yield from found
+    yield from ((text, "1") for text in wrapped(summary(p), 2))
+    yield from section("AT EACH BATCH SIZE", _batches(p))
+    yield from section("WHERE A ROUND'S TIME GOES (batch " + f"{first.batch})", _round(first))
+    yield from section("ALL-REDUCES OF THE VERIFY PASS", _all_reduces(p))
+    yield from section("DEPTH", _depths(p))
+    yield from section("EXPERTS", _experts(p))
+    yield from section("MEMORY ON EACH RANK", _memory(p))
+    yield from section("TAKEN FOR GRANTED", (t for text in p.assumed for t in bullet(text)))
+    yield from section("NOTE", (t for text in p.notes for t in bullet(text)))
 
 
 def title(p: Payoff) -> str:
     rows = p.width.verify_rows
     drafts = f"{p.method}, {p.width.steps} deep" + (f", top {p.width.topk}" if p.width.topk > 1 else "")
-    parts = [_NAMES.get(p.engine, p.engine) + (f" {p.version}" if p.version else ""), p.model, p.gpu]
+    parts = [ENGINES.get(p.engine, p.engine) + (f" {p.version}" if p.version else ""), p.model, p.gpu]
     parts += [f"{drafts}, {rows} rows", _VERDICTS[p.batches[0].verdict]]
     return "  ·  ".join(part for part in parts if part)
 
@@ -155,9 +140,7 @@ def time_lines(found: TimeLedger, beside: TimeLedger | None = None) -> Iterator[
 
 def _entry(entry: TimeEntry, width: int) -> Iterator[str]:
     head = f"  {entry.name:<{width}}  {entry.microseconds / 1e3:>7.2f} ms  {entry.certainty:<9} "
-    source = wrap(entry.source, max(24, WIDTH - len(head))) or [""]
-    yield head + source[0]
-    yield from (" " * len(head) + more for more in source[1:])
+    return hanging(head, entry.source)
 
 
 def _all_reduces(p: Payoff) -> Iterator[Line]:
@@ -209,12 +192,3 @@ def _us(value: float) -> str:
 
 def _kib(num_bytes: int) -> str:
     return f"{num_bytes / 1024:,.4g} KiB"
-
-
-def _bullet(text: str) -> Iterator[str]:
-    for index, line in enumerate(wrap(text, WIDTH - 4) or [""]):
-        yield f"  {'-' if not index else ' '} {line}"
-
-
-def _wrapped(text: str, indent: int) -> Iterator[str]:
-    return (" " * indent + line for line in wrap(text, WIDTH - indent))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ullage.core.timing import Speed, TimeLedger
 from ullage.core.units import Band
-from ullage.render.plan_text import WIDTH, wrap
+from ullage.render.lines import WIDTH, wrap
 
 
 def speed_lines(found: Speed | None) -> Iterator[str]:

@@ -24,21 +24,21 @@ from ullage.render.words import effect, headline, mark, number, shortened, summa
 PIPE_WIDTH = 110
 
 
-def why(diagnosis: Diagnosis, console: Console | None = None) -> None:
+def why(diagnosis: Diagnosis, to: Console | None = None) -> None:
     """Print the whole answer: what, why by which formula, where the memory is, what differs, what mends it."""
-    console = console or _console()
+    to = to or console()
     for part in _why(diagnosis):
-        console.print(part)
+        to.print(part)
 
 
-def diff(diagnosis: Diagnosis, console: Console | None = None) -> None:
+def diff(diagnosis: Diagnosis, to: Console | None = None) -> None:
     """Print two runs side by side."""
-    console = console or _console()
+    to = to or console()
     for part in _diff(diagnosis):
-        console.print(part)
+        to.print(part)
 
 
-def _console() -> Console:
+def console() -> Console:
     """As wide as the terminal; into a pipe as wide as text reads well, unless COLUMNS says otherwise."""
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
     return Console(highlight=False, soft_wrap=False, width=width)

@@ -8,19 +8,9 @@ from ullage.core.deployment import Inferred
 from ullage.core.finding import Evidence
 from ullage.core.report import Diagnosis, Difference
 from ullage.core.units import GIB
-from ullage.render.names import unit
+from ullage.render.names import ENGINES, unit
+from ullage.render.stages import WHEN
 
-PHASES_IN_WORDS = {
-    "args": "while reading arguments and configuration",
-    "init": "while starting up, before the weights",
-    "weights": "while loading weights",
-    "profile": "in the profile run",
-    "kv_pool": "while sizing the KV pool",
-    "graph_capture": "while capturing CUDA graphs",
-    "warmup": "while warming up",
-    "serving": "while serving",
-}
-ENGINES = {"sglang": "SGLang", "vllm": "vLLM"}
 #: what stands before a summary that is not certain
 DOUBT = {"likely": "Probably: ", "possible": "Possibly: "}
 OUTCOMES = {"started": "started", "crashed": "crashed", "hang": "hangs", "unknown": "outcome unknown"}
@@ -33,9 +23,7 @@ def headline(d: Diagnosis) -> str:
         told = {"command": "as given", "inferred": "inferred from its lines"}.get(d.version_source or "")
         parts[0] += f" {d.version}" + (f" ({told})" if told else "")
     outcome = OUTCOMES[d.outcome]
-    parts.append(
-        f"{outcome} {PHASES_IN_WORDS[d.phase]}" if d.phase and d.outcome in ("crashed", "hang") else outcome
-    )
+    parts.append(f"{outcome} {WHEN[d.phase]}" if d.phase and d.outcome in ("crashed", "hang") else outcome)
     ranks = len(d.budget.ledgers)
     if ranks > 1:
         parts.append(f"{ranks} ranks")
@@ -75,6 +63,14 @@ def number(item: Inferred) -> str:
     digits = 2 if of else 4
     low, high = (f"{value:.{digits}f}" for value in (item.low, item.high))
     return f"{item.value:.{digits}f}{of} ({low} to {high})"
+
+
+def sentence(text: str) -> str:
+    """``text`` with a capital in front, unless it begins with a name in code, and a full stop."""
+    first = text.split(" ", 1)[0]
+    code = "_" in first or "=" in first or first.startswith("-")
+    done = text if code else text[:1].upper() + text[1:]
+    return done if done.endswith((".", "!", "?")) else f"{done}."
 
 
 def telling(evidence: Sequence[Evidence], followed: int) -> list[Evidence]:

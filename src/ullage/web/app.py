@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files as package_files
 from pathlib import Path
@@ -115,7 +115,7 @@ class Site:
         self.files.close()
 
 
-def application(hosts: Sequence[str], roots: Sequence[str] = (), token: str | None = None) -> Guard:
+def application(hosts: Iterable[str], roots: Sequence[str] = (), token: str | None = None) -> Guard:
     """The page as an ASGI application. ``hosts``: the Host headers that are its own; ``roots``: folders whose
     logs it may read; ``token``: what is needed beyond loopback."""
     site = Site(roots)

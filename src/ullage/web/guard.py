@@ -10,11 +10,13 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterable
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ullage.core.loopback import from_another_site
 
 COOKIE = "ullage-token"
 #: scripts, styles and pictures of ours alone; no frame, no form to elsewhere
@@ -60,15 +62,10 @@ class Guard:
     def _refused(self, scope: Scope) -> str | None:
         """Why the request is not for us; None where it is."""
         headers = Headers(scope=scope)
-        host = headers.get("host", "").lower()
-        if host not in self.hosts:
+        if headers.get("host", "").lower() not in self.hosts:
             return "this Host is not the page's own address"
-        if scope["method"] not in ("GET", "HEAD"):
-            origin = headers.get("origin")
-            if origin is not None and urlsplit(origin).netloc.lower() != host:
-                return "the request comes from another site"
-            if origin is None and headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-                return "the request comes from another site"
+        if scope["method"] not in ("GET", "HEAD") and from_another_site(headers):
+            return "the request comes from another site"
         return None
 
     def _known(self, scope: Scope) -> bool:

@@ -89,7 +89,8 @@ def campaign_of(path: str) -> dict[str, Any]:
     """A campaign's report as the page shows it."""
     from ullage.lab.campaign import report
     from ullage.lab.campaign.file import load
-    from ullage.lab.campaign.study import open_study, shown_place
+    from ullage.lab.campaign.storage import shown_place
+    from ullage.lab.campaign.study import open_study
     from ullage.render import campaign_html
 
     try:

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.lab.campaign.world import World, free_port
+from tests.lab.campaign.world import World, until_said
+from tests.lab.started import free_port
 
 SHORT = """\
 approaches:
@@ -77,8 +78,9 @@ def test_side_by_side(here: list[dict[str, Any]], tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a database cluster of our own, on loopback."""
-    if shutil.which("initdb") is None or shutil.which("postgres") is None:
-        pytest.skip("no PostgreSQL on this machine")
+    initdb, postgres = _program("initdb"), _program("postgres")
+    if initdb is None or postgres is None:
+        pytest.skip("no PostgreSQL on this machine (Debian: postgresql)")
     user = next((name for name in ("postgres", "nobody") if _exists(name)), None) if os.geteuid() == 0 else None
     if os.geteuid() == 0 and user is None:
         pytest.skip("PostgreSQL does not run as root, and there is no other account")
@@ -89,9 +91,9 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             parent.chmod(parent.stat().st_mode | 0o011)
     port = free_port()
     data = folder / "data"
-    _as(user, ["initdb", "-D", str(data), "-U", "ullage", "-A", "trust", "--no-sync"])
+    _as(user, [initdb, "-D", str(data), "-U", "ullage", "-A", "trust", "--no-sync"])
     server = subprocess.Popen(
-        ["postgres", "-D", str(data), "-p", str(port), "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off",
+        [postgres, "-D", str(data), "-p", str(port), "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off",
          "-c", f"unix_socket_directories={folder}"],
         user=user, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder,
         env={"PATH": os.environ["PATH"], "LC_ALL": "C"}, start_new_session=True,
@@ -102,6 +104,12 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     finally:
         server.terminate()
         server.wait(20)
+
+
+def _program(name: str) -> str | None:
+    """Debian keeps a database's programs off the PATH, below its release."""
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    return shutil.which(name) or shutil.which(name, path=":".join(map(str, folders)))
 
 
 def _exists(name: str) -> bool:
@@ -228,12 +236,7 @@ def test_ray_killed_and_resumed(ray_cluster: str, tmp_path: Path) -> None:
     one = "approaches:\n  - {name: a, reason: x, env: {N: 1}}"
     world = World(tmp_path, approaches=one, more=where, latency=0.1)
     child = world.start("run", world.file.name, env={"PYTHONPATH": str(Path(__file__).parents[3])})
-    assert child.stderr is not None
-    seen = b""
-    while b"baseline: measuring" not in seen:
-        piece = child.stderr.readline()
-        assert piece, seen.decode()
-        seen += piece
+    until_said(child, "baseline: measuring")
     child.send_signal(signal.SIGKILL)
     child.communicate()
     code, _, err = world.run("resume", world.file.name, env={"PYTHONPATH": str(Path(__file__).parents[3])})

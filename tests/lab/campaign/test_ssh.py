@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -11,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.campaign.world import World
-from tests.lab.test_run_ssh import Sshd
+from tests.lab.campaign.world import World, until_said
+from tests.lab.sshd import Sshd, sshd
 
 WHERE = "where: {kind: ssh, hosts: [box]}"
 TWO = """\
@@ -23,27 +22,8 @@ approaches:
 
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[Sshd]:
-    if not shutil.which("ssh") or not shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin"):
-        pytest.skip("ssh and sshd are not installed (Debian: openssh-server)")
-    folder = tmp_path / "ssh"
-    folder.mkdir(mode=0o700)
-    found = Sshd(folder)
-    try:
-        for _ in range(50):
-            asked = [str(found.bin / "ssh"), "-o", "BatchMode=yes", "box", "true"]
-            if (
-                subprocess.run(
-                    asked, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, check=False
-                ).returncode
-                == 0
-            ):
-                break
-            time.sleep(0.1)
-        else:
-            pytest.skip("sshd on loopback lets nobody in")
+    with sshd(tmp_path / "ssh") as found:
         yield found
-    finally:
-        found.stop()
 
 
 def test_there_as_here(tmp_path: Path, box: Sshd) -> None:
@@ -65,12 +45,7 @@ def test_a_lost_connection_waits_for_resume(tmp_path: Path, box: Sshd) -> None:
     path = {"PATH": f"{box.bin}:{os.environ['PATH']}"}
     world = World(tmp_path / "w", approaches=TWO, more=WHERE, latency=0.15)
     child = world.start("run", world.file.name, env=path)
-    assert child.stderr is not None
-    seen = b""
-    while b"baseline: measuring" not in seen:
-        piece = child.stderr.readline()
-        assert piece, seen.decode()
-        seen += piece
+    until_said(child, "baseline: measuring")
     time.sleep(0.5)
     box.cut()
     _, err = child.communicate(timeout=60)

@@ -16,6 +16,7 @@ import msgspec
 import psutil
 
 from tests.lab import stub_server
+from tests.lab.started import free_port
 
 LOAD = Path(__file__).with_name("load.py")
 #: approaches of which each ends in another way, and how
@@ -28,10 +29,14 @@ APPROACHES: dict[str, tuple[str, str]] = {
 }
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def until_said(child: subprocess.Popen[bytes], words: str) -> None:
+    """Wait until ``child`` has written ``words`` to stderr; the test's own timeout bounds it."""
+    assert child.stderr is not None
+    seen = b""
+    while words.encode() not in seen:
+        piece = child.stderr.readline()
+        assert piece, f"ended without {words!r}: {seen.decode()}"
+        seen += piece
 
 
 class World:

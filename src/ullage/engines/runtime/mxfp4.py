@@ -7,12 +7,15 @@ from typing import Literal
 from ullage.core.model import TensorGroup
 from ullage.engines.runtime.shards import Cuts
 
-Kernel = Literal["marlin", "trtllm", "cutlass", "triton", "triton-hopper", "plain"]
+Kernel = Literal[
+    "marlin", "trtllm", "cutlass", "triton", "triton-hopper", "rocm-width", "rocm-128", "rocm-256", "plain"
+]
 #: kernel -> multiples of (width of an expert on one rank, hidden size)
-#: vllm 0.16.0, layers/quantization/mxfp4.py; sglang 0.5.9, layers/quantization/mxfp4.py
+#: vllm 0.10.1 to 0.16.0, layers/quantization/mxfp4.py; sglang 0.5.9, layers/quantization/mxfp4.py
 _MULTIPLES: dict[str, tuple[int, int]] = {
     "marlin": (128, 256), "trtllm": (256, 256), "cutlass": (128, 128), "triton": (64, 1),
-    "triton-hopper": (64, 1), "plain": (1, 1),
+    "triton-hopper": (64, 1), "rocm-width": (128, 1), "rocm-128": (128, 128), "rocm-256": (256, 256),
+    "plain": (1, 1),
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""SGLang's choice of attention backend and page size when none is given, on NVIDIA GPUs, by release."""
+"""SGLang's choice of attention backend and page size when none is given, by release."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ _FA3_BY_DEFAULT = (
 _FA3_OF_057 = ("Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration")
 
 
-def attention_backend(s: Settings, model: Model | None, capability: Capability) -> str | None:
+def attention_backend(
+    s: Settings, model: Model | None, capability: Capability, *, amd: bool = False
+) -> str | None:
     """The backend of decode passes; None where the GPU or the model is not known.
 
     Hopper: fa3 (flashinfer with a draft tree). SM100: trtllm_mha, or trtllm_mla for DeepSeek, flashinfer for
@@ -37,6 +39,8 @@ def attention_backend(s: Settings, model: Model | None, capability: Capability) 
         return s.decode_attention_backend or _checked(s, s.attention_backend or "")
     if is_sparse_mla(model):
         return "dsa" if at_least(s.release, "0.5.13") else "nsa"
+    if amd and model is not None:
+        return _on_amd(s, model)
     if capability is None or model is None:
         return None
     if not at_least(s.release, "0.4.6"):
@@ -46,6 +50,14 @@ def attention_backend(s: Settings, model: Model | None, capability: Capability) 
         return _checked(s, _mla(s, architecture, capability))
     general = _general(s, model, architecture, capability[0])
     return _checked(s, own_backend(s, architecture, capability[0], general) or general)
+
+
+def _on_amd(s: Settings, model: Model) -> str:
+    """AITER from 0.4.7 on, for MLA with 16 or 128 heads on a rank only; else Triton (model_runner 0.4.7..0.5.4,
+    server_args 0.5.5.., get_default_attn_backend)."""
+    if not at_least(s.release, "0.4.7"):
+        return "triton"
+    return "triton" if model.is_mla and model.num_heads // max(1, s.tp) not in (16, 128) else "aiter"
 
 
 def _checked(s: Settings, backend: str) -> str:

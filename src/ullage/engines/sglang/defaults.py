@@ -29,10 +29,12 @@ KIB = 1024
 
 
 class Host(Struct, frozen=True):
-    """What the heuristics ask of the machine: the smallest GPU in MiB, its compute capability."""
+    """What the heuristics ask of the machine: the smallest GPU in MiB, its compute capability, whether it is
+    AMD's."""
 
     gpu_mib: int | None = None
     capability: tuple[int, int] | None = None
+    amd: bool = False
 
 
 CHUNK: Rules[[Settings, int | None], int] = Rules("chunked_prefill_size")
@@ -198,7 +200,7 @@ def _dp_of_sparse(s: Settings, model: Model | None) -> Settings:
 def _backend(s: Settings, given: Settings, model: Model | None, host: Host) -> Settings:
     """Attention backend, page size and radix cache: chosen while the draft's depth is still as given."""
     asked = replace(s, topk=given.topk)
-    backend = attention_backend(asked, model, host.capability)
+    backend = attention_backend(asked, model, host.capability, amd=host.amd)
     page = page_size(asked, model, backend, host.capability)
     return replace(s, attention_backend=backend, page_size=page, radix_off=radix_off(asked, model, backend))
 

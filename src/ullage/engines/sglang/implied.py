@@ -12,7 +12,7 @@ from ullage.engines.sglang.pool import max_num_reqs, mm_reserved_bytes, size_poo
 from ullage.engines.sglang.settings import Settings, at_least
 from ullage.engines.sglang.slack import request_table
 from ullage.engines.sglang.speculative import extra_slots
-from ullage.engines.sglang.vision import runtime_factor
+from ullage.engines.sglang.vision import argument_factor, runtime_factor
 
 
 def modelled(base: Known) -> bool:
@@ -150,7 +150,7 @@ def fraction(base: Known) -> tuple[Band | None, str]:
     """mem_fraction_static in force, with where it is from: typed or printed, else implied by the pool that was
     made, else the release's default."""
     printed = base.deployment.readings.get("mem_fraction_static")
-    factor = runtime_factor(base.model, base.settings)
+    factor = runtime_factor(base.model, base.settings) * planned_factor(base)
     if base.given.mem_fraction_static is not None:
         arg = base.deployment.launch.args.get("mem_fraction_static")
         return _exactly(base.given.mem_fraction_static * factor), arg.source if arg and arg.source else "launch"
@@ -163,6 +163,13 @@ def fraction(base: Known) -> tuple[Band | None, str]:
     if f_default is None or (release is None and not _is_plan(base)):
         return None, ""
     return _exactly(f_default * factor), f"default of {base.deployment.launch.version or 'the newest release'}"
+
+
+def planned_factor(base: Known) -> float:
+    """What the arguments' own pass will multiply the fraction with; 1 once a log shows what came of it."""
+    if not _is_plan(base) or base.deployment.readings:
+        return 1.0
+    return argument_factor(base.model, base.settings, given=base.given.mem_fraction_static is not None)
 
 
 def _is_plan(base: Known) -> bool:

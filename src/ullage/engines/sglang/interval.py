@@ -9,7 +9,7 @@ from ullage.core.deployment import Deployment, Interval
 from ullage.core.patterns import lazy
 from ullage.core.run import Failure, Run
 from ullage.core.units import GIB, MIB, Band
-from ullage.engines.sglang.implied import fraction
+from ullage.engines.sglang.implied import fraction, planned_factor
 from ullage.engines.sglang.known import Known, known
 from ullage.engines.sglang.pool import budget_for, mm_reserved_bytes
 from ullage.engines.sglang.room import Room, by_rules, default_fraction, observed
@@ -52,7 +52,17 @@ def interval(run: Run | None, deployment: Deployment) -> Interval:
     high, because, wanted = _below_failure(run, base, high, room.because)
     prudent = _kept(run, base, room, _prudent(base, room, low))
     best = _at_its_own_pool(base, low, high, recommended(low, high, min(wanted, prudent)))
+    low, high, best = _as_typed(base, low, high, best)
     return Interval(FLAG, low, high, best, low_because, because, EMPTY)
+
+
+def _as_typed(base: Known, low: float, high: float, best: float | None) -> tuple[float, float, float | None]:
+    """The bounds as they are typed, where the arguments' own pass scales a fraction before it is in force."""
+    factor = planned_factor(base)
+    if factor == 1.0:
+        return low, high, best
+    low, high = ceil(low / factor * 10_000) / 10_000, floor(min(0.99, high / factor) * 1000) / 1000
+    return low, high, None if best is None or low >= high else min(high, 0.95, round(best / factor, 2))
 
 
 def _refused_above(run: Run | None, base: Known, low: float) -> bool:

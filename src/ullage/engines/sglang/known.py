@@ -67,7 +67,8 @@ def known(deployment: Deployment) -> Known:
     gpu = machine.gpu if machine else None
     mib = gpu.total_bytes // MIB if gpu is not None and gpu.total_bytes else None
     deployment = replace(deployment, model=model)
-    settings = resolved(given, model, Host(mib, gpu.capability if gpu else None))
+    amd = gpu is not None and gpu.vendor == "amd"
+    settings = resolved(given, model, Host(mib, gpu.capability if gpu else None, amd))
     settings = with_draft(settings, deployment, model)
     base = Known(deployment, given, settings, model)
     base = replace(base, before_pool=_before_pool(base))

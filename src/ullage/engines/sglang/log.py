@@ -21,6 +21,8 @@ from ullage.logs.runs import RunBuilder
 _DRAFT_TYPE = re.compile(r"type=\w*(?:NextN|Nextn|MTP|Mtp|Eagle|EAGLE|DFlash|Draft|Speculator|Medusa)\w*")
 _LABEL = re.compile(r"^(?P<label>[\w ./-]*?)\s*KV Cache is allocated")
 _CAPTURE = re.compile(r"(?i)captur\w* [\w /-]{0,40}graph failed|cuda graph failed:")
+#: uvicorn, which the launcher starts when every scheduler is ready (entrypoints/http_server.py launch_server)
+_HTTP_BIND = re.compile(r"^(?:ERROR:\s+)?\[Errno \d+\] error while attempting to bind on address")
 #: a module that cannot be imported, before the server has printed anything of its start
 _IMPORT = re.compile(r"^(?:ImportError|ModuleNotFoundError)\b", re.MULTILINE)
 #: frames that tell a phase where the log has lost the outer frames and every stage line: code that only a step
@@ -33,8 +35,10 @@ _TAILS: tuple[tuple[Phase, re.Pattern[str]], ...] = (
         r"|managers/mm_utils\.py:|managers/schedule_batch\.py:|:get_(?:image|video|audio)_feature$"
         r"|managers/cache_controller\.py:(?:write|load|evict_\w+|start_\w+)$")),
     ("init", re.compile(r"pynccl_wrapper\.py:(?:NCCL_CHECK|ncclCommInitRank|ncclGetUniqueId)$")),
+    ("args", re.compile(r"sglang/srt/(?!entrypoints/)\S+\.py:<module>$")),
     ("weights", re.compile(
-        r"distributed/utils\.py:(?:divide|ensure_divisibility)$|srt/models/registry\.py:"
+        r"layers/quantization/\S+\.py:(?:__init__|get_quant_method|from_config|create_weights)$"
+        r"|distributed/utils\.py:(?:divide|ensure_divisibility)$|srt/models/registry\.py:"
         r"|lora/lora_manager\.py:(?:__init__|init_\w+|load_lora_\w+|validate_\w+)$")),
 )  # fmt: skip
 #: what only a running step can end in: without any stage line, the server was serving
@@ -243,7 +247,7 @@ class SglangRuns(RunBuilder):
         texts = [line.text, *(trace.text for trace in chain(line.trace))]
         if any(_CAPTURE.search(text) for text in texts):
             return replace(failure, at="graph_capture")
-        if "warmup error" in line.text:
+        if "warmup error" in line.text or (self.launcher_warms_up and _HTTP_BIND.search(line.text)):
             return replace(failure, at="warmup")
         at = failure.at
         starting = any(phase != "serving" for phase in self.open.values())

@@ -55,8 +55,20 @@ def runtime_factor(model: Model | None, s: Settings) -> float:
     factor = 1.0
     if is_multimodal(model, s) and not at_least(s.release, "0.4.9"):
         factor *= 0.9 if at_least(s.release, "0.4.4.post4") else 0.95
+    runner = at_least(s.release, "0.4.7") and not at_least(s.release, "0.5.5")
+    return factor * (0.85 if runner and _long_aiter(model, s) else 1.0)
+
+
+def argument_factor(model: Model | None, s: Settings, *, given: bool) -> float:
+    """What the arguments' own pass multiplies the fraction with before they are printed, a given one too: AITER
+    with more than 8192 tokens of context 0.85 (0.5.5.., server_args, 0.5.20.. arg_groups/attention_hook, where
+    SGLANG_AITER_HONOR_EXPLICIT_MEM_FRACTION leaves a given one alone)."""
+    if not at_least(s.release, "0.5.5") or not _long_aiter(model, s):
+        return 1.0
+    honoured = s.env.get("SGLANG_AITER_HONOR_EXPLICIT_MEM_FRACTION", "").lower() in ("1", "true", "yes", "on")
+    return 1.0 if given and honoured and at_least(s.release, "0.5.20") else 0.85
+
+
+def _long_aiter(model: Model | None, s: Settings) -> bool:
     context = s.context_length or (model.max_context if model else None) or 0
-    if s.attention_backend == "aiter" and context > 8192:
-        runner = at_least(s.release, "0.4.7") and not at_least(s.release, "0.5.5")
-        factor *= 0.85 if runner else 1.0
-    return factor
+    return s.attention_backend == "aiter" and context > 8192

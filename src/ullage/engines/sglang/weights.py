@@ -6,6 +6,7 @@ distributed/utils.py, server_args.py), other releases where a rule names them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -14,6 +15,7 @@ from packaging.version import Version
 
 from ullage.core.deployment import Deployment
 from ullage.core.model import Model, TensorGroup
+from ullage.core.patterns import lazy
 from ullage.core.units import GIB, Band
 from ullage.engines.runtime.loading import cast_of, converted, doubt, groups_of, rope_bytes
 from ullage.engines.runtime.mxfp4 import Kernel, padded
@@ -105,6 +107,9 @@ def _mxfp4_kernel(model: Model, at: Layout) -> Kernel | None:
 # --- bands --------------------------------------------------------------------------------------------------
 
 
+_GFX950 = lazy(r"MI35[05]X|gfx950", re.IGNORECASE)
+
+
 @lru_cache(maxsize=64)
 def fullest(model: Model, at: Layout) -> list[tuple[str, int]] | None:
     """The parts of the rank that holds most."""
@@ -127,14 +132,23 @@ def weights(deployment: Deployment) -> Band | None:
         return None
     rule = sum(size for _, size in found) + _rope(model, deployment.launch.release)
     low, value, high = doubt(model)
-    vendor = deployment.machine.gpu.vendor if deployment.machine and deployment.machine.gpu else "nvidia"
-    more = 2.2 * GIB if vendor == "amd" and model.quantization and rule > 8 * GIB else 0.0
+    more = 2.2 * GIB if rule > 8 * GIB and rewritten_on_amd(deployment, model) else 0.0
     copy = left_of_repacking(model, layout(deployment))
     return Band(
         rule * (1 + value) + min(0.08 * GIB, 0.02 * GIB + 0.01 * rule) + more / 2 + 0.35 * copy,
         rule * (1 - low) - 0.02 * GIB,
         rule * (1 + high) + 0.25 * GIB + more,
     )  # fmt: skip
+
+
+def rewritten_on_amd(deployment: Deployment, model: Model) -> bool:
+    """True where AMD's kernels take the quantised weights in another form, whose making leaves memory behind:
+    all but FP8 on gfx950, whose FP8 is the checkpoint's own (28.49 GiB of Qwen3.8-27B-FP8 in a public log of an
+    MI355X, 28.47 on an H100)."""
+    gpu = deployment.machine.gpu if deployment.machine else None
+    if gpu is None or gpu.vendor != "amd" or not model.quantization:
+        return False
+    return not (_GFX950.search(gpu.name) and "fp8" in model.quantization)
 
 
 def _rope(model: Model, release: Version | None) -> int:

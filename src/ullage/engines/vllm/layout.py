@@ -6,11 +6,14 @@ distributed/utils.py), other releases where a rule names them.
 
 from __future__ import annotations
 
+import re
+
 from msgspec import Struct
 from packaging.version import Version
 
 from ullage.core.deployment import Deployment
 from ullage.core.model import Model
+from ullage.core.patterns import lazy
 from ullage.core.units import GIB
 from ullage.core.versions import Rules
 from ullage.engines.runtime.shards import VISION, Cuts, Stage, stages
@@ -37,6 +40,9 @@ def one_more_before_last(num_layers: int, pp: int) -> list[int]:
     return [each + (pp - 1 - rest <= index < pp - 1) for index in range(pp)]
 
 
+_GFX950 = lazy(r"MI35[05]X|gfx950", re.IGNORECASE)
+
+
 class Layout(Struct, frozen=True):
     """The settings of a launch that decide what a rank holds."""
 
@@ -56,6 +62,7 @@ class Layout(Struct, frozen=True):
     language_only: bool = False
     lora: bool = False
     mxfp4_kernel: str | None = None
+    gfx950: bool = False
 
 
 def layout(deployment: Deployment) -> Layout:
@@ -73,6 +80,7 @@ def layout(deployment: Deployment) -> Layout:
         offload_bytes=min(max(0.0, launch.number("cpu_offload_gb") or 0.0), 1e6) * GIB,
         language_only=launch.flag("language_model_only"), lora=launch.flag("enable_lora"),
         mxfp4_kernel=_asked_kernel(launch.env),
+        gfx950=gpu is not None and _GFX950.search(gpu.name) is not None,
     )  # fmt: skip
 
 

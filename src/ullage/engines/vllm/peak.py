@@ -13,6 +13,7 @@ from ullage.core.model import Model
 from ullage.core.units import GIB, MIB, Band
 from ullage.core.versions import Rules
 from ullage.engines.vllm.encoder import encoder_bytes
+from ullage.engines.vllm.graphs import is_nvfp4
 from ullage.engines.vllm.kv_specs import element_bytes
 from ullage.engines.vllm.options import second_runner, since
 from ullage.engines.vllm.settings import Settings
@@ -52,7 +53,7 @@ def sampler_bytes(
 def activation_peak(deployment: Deployment, s: Settings) -> Band | None:
     """Bytes of the profile run's peak above the weights: max(transformer pass, sampler pass).
 
-    sampler: sampler_bytes(min(S, MNBT)) + 2 x MNBT x hidden x elem + 0.05 GiB;
+    sampler: sampler_bytes(min(S, MNBT)) + 2 x MNBT x hidden x elem + 0.05 GiB, and what the experts keep;
     transformer: MNBT x (3 x intermediate / tp + 3 x hidden) x elem, and the up-projected context of MLA.
     None where the model is not known.
     """
@@ -65,15 +66,17 @@ def activation_peak(deployment: Deployment, s: Settings) -> Band | None:
     hidden = 2 * s.max_num_batched_tokens * model.hidden_size * elem + 0.05 * GIB
     sampler = sampler_bytes(rows, model.vocab_size, s.release, elem, v2=v2)
     dense = transformer_bytes(model, s, elem)
-    value = max(sampler.value + hidden, dense)
-    high = max(sampler.high + 1.3 * hidden, 1.5 * dense)
+    held = held_by_experts(model, s, elem)
+    value = max(sampler.value + hidden + held, dense)
+    high = max(sampler.high + 1.3 * hidden + held, 1.5 * dense)
     low = max(sampler.low + 0.8 * hidden, 0.7 * dense)
     if s.core == "V0":
         low, high = 0.7 * value, 1.4 * high  # of the driver's rank, which samples; the others need less
     elif s.release is None:
         low, high = either_runner(rows, model.vocab_size, elem, low, high, hidden)
     if model.num_experts:
-        value, high = value + 0.4 * GIB, high + 1.6 * GIB
+        more = 0.4 * GIB if s.core == "V0" or (is_nvfp4(model) and not s.marlin) else 0.0
+        value, high = value + more, high + more + (1.2 if more else 1.6) * GIB
     kept, own = encoder_bytes(deployment.launch, model, s)
     if kept:
         value, high = max(value + kept, own), max(high + kept, own) + 1.3 * GIB
@@ -117,6 +120,27 @@ def linear_elements(model: Model, tp: int) -> float:
         return (2 * state.conv_dim + 4 * value + value * state.state_size / 128) / tp
     gates = 4 * state.num_heads * state.state_size if state.kind == "kda" else 0
     return (2 * state.conv_dim + 6 * value + 128 * state.num_heads + value * state.state_size / 64 + gates) / tp
+
+
+def held_by_experts(model: Model, s: Settings, elem: float) -> float:
+    """Bytes of the experts' workspaces that are still there when the sampler is warmed up: modular kernels keep
+    theirs (0.10.1 on, fused_moe/modular_kernel.py, v1/worker/workspace.py); Marlin's and gpt-oss's own give
+    them back. Public logs of 0.19.0 at 8192 tokens: 0.09 GiB at top-1, 0.33 at top-4, 0.54 at top-8.
+    """
+    if not model.num_experts or lends_workspaces(model, s):
+        return 0.0
+    return s.max_num_batched_tokens * (expert_elements(model, s.expert_ways) + model.hidden_size) * elem
+
+
+def lends_workspaces(model: Model, s: Settings) -> bool:
+    """True where the experts' kernel allocates for one pass alone: Marlin for whole numbers of 4 bits and, as
+    asked or for want of hardware, NVFP4; MXFP4."""
+    checkpoint = model.checkpoint
+    config = checkpoint.config.get("quantization_config") if checkpoint else None
+    forms = checkpoint.facts.get("forms") if checkpoint else None
+    stored = f"{model.quantization} {config} {forms}".lower()
+    whole = any(word in stored for word in ("gptq", "awq", "auto-round", "pack-quantized", "mxfp4"))
+    return whole or (s.marlin and "nvfp4" in stored)
 
 
 def expert_elements(model: Model, ways: int) -> float:

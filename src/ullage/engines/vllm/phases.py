@@ -144,7 +144,7 @@ def _told_by_trace(failure: Failure, following: list[Event]) -> Phase | None:
     for event in following:
         if not isinstance(event, Failure):
             continue
-        if event.kind == failure.kind and event.rank == failure.rank:
+        if event.kind == failure.kind and event.rank == failure.rank and event.trace is not None:
             return grammar().phase(event.trace)
         if event.kind == "nccl-error" and failure.kind in _NCCL_WARNS and event.trace is not None:
             return grammar().phase(event.trace)

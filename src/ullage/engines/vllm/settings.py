@@ -160,7 +160,7 @@ def batch_limits(deployment: Deployment, core: Core, total: Band | None, length:
     launch, release = deployment.launch, deployment.launch.release
     tokens, seqs = count(launch, "max_num_batched_tokens"), count(launch, "max_num_seqs")
     gpu = deployment.machine.gpu if deployment.machine else None
-    size_seen = 0 if carved_out(gpu, release) else int(total.value) if total else 0
+    size_seen = 0 if carved_out(gpu, release) or unread(gpu, release) else int(total.value) if total else 0
     device = defaults.Device(gpu.name if gpu else "", size_seen, gpu.capability if gpu else None)
     if core == "V0":
         chunked = launch.flag("enable_chunked_prefill")
@@ -195,6 +195,12 @@ def carved_out(gpu: Gpu | None, release: Version | None) -> bool:
         return False
     amd = gpu.vendor == "amd" or re.search(r"\b(?:amd|rocm|radeon)\b", gpu.name, re.IGNORECASE) is not None
     return amd and (gpu.unified_memory or _APU.search(gpu.name) is not None)
+
+
+def unread(gpu: Gpu | None, release: Version | None) -> bool:
+    """True for a GB10 before 0.33.0: NVML does not tell its memory, and the batch defaults are those of a small
+    GPU (engine/arg_utils.py, get_batch_defaults, catches the error; "max_num_batched_tokens=2048" in logs)."""
+    return gpu is not None and gpu.capability == (12, 1) and not since(release, "0.33.0")
 
 
 def graph_sizes(deployment: Deployment, core: Core, seqs: int, tokens: int, spec: int) -> list[int]:

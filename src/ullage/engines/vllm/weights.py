@@ -103,13 +103,22 @@ def mxfp4_kernel(model: Model, at: Layout) -> Kernel | None:
     if model.model_type != "gpt_oss" or "mxfp4" not in (model.quantization or ""):
         return None
     if at.vendor != "nvidia":
-        return "plain"
+        return on_amd(at) if at.vendor == "amd" else "plain"
     if at.mxfp4_kernel is not None and not at.lora:
         return {"marlin": "marlin", "cutlass": "cutlass", "trtllm": "trtllm"}[at.mxfp4_kernel]  # type: ignore[return-value]
     major = at.capability[0] if at.capability else None
     if major == 10 and not at.lora:
         return "trtllm"
     return "triton-hopper" if major == 9 and since(at.release, "0.11.0") and not at.lora else "marlin"
+
+
+def on_amd(at: Layout) -> Kernel:
+    """AMD's widths: 128 without the hidden size (0.10.1), with it (0.10.2), 256 (0.11.0), then 256 on gfx950
+    and 128 elsewhere (quantization/mxfp4.py, create_weights; mxfp4_utils.py, get_padding_alignment)."""
+    if not since(at.release, "0.10.2"):
+        return "rocm-width"
+    all_256 = since(at.release, "0.11.0") and not since(at.release, "0.11.1")
+    return "rocm-256" if all_256 or at.gfx950 else "rocm-128"
 
 
 # --- bands --------------------------------------------------------------------------------------------------

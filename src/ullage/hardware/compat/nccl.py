@@ -11,12 +11,18 @@ from collections.abc import Iterator
 from ullage.core.finding import Hazard
 from ullage.core.units import KIB, MIB
 from ullage.hardware.compat.subject import Subject
+from ullage.hardware.nccl import (
+    SIMPLE_BYTES,
+    USUAL_NVLINK,
+    Buffers,
+    channel_limits,
+    channels_of,
+    ring_and_tree_bytes,
+    whole,
+)
 
-#: channels that NCCL opens where it has many: 16 is common, 32 and 64 its limits (src/graph/connect.cc)
-USUAL_CHANNELS = 16
 #: from this per-communicator sum on the buffers are worth a word
 MUCH_BYTES = 512 * MIB
-_LL, _LL128, _HEAD, _ROUND = 524_288, 4_915_200, 4096, 2 * MIB
 _LEVELS = ("LOC", "NVL", "PIX", "PXB", "PHB", "SYS", "PXN", "NVB", "P2C", "DIS", "NVLINK")
 _BUFFERS = "NCCL 2.19.3 to 2.30.7, src/transport/p2p.cc"
 _PATHS = "NCCL 2.19.3 to 2.30.7, src/graph/paths.cc"
@@ -30,31 +36,8 @@ def hazards(asked: Subject) -> list[Hazard]:
     return [hazard for rule in rules for hazard in rule(asked)]
 
 
-def connection_bytes(buffsize: int = 4 * MIB) -> int:
-    """Device memory of one channel to one peer over P2P, both directions: R + S, each rounded up to 2 MiB.
-
-    R = 4096 + LL + LL128 + NCCL_BUFFSIZE, S = 4096: 10 + 2 MiB by default.
-    """
-    return _rounded(_HEAD + _LL + _LL128 + buffsize) + _rounded(_HEAD)
-
-
-def ring_and_tree_bytes(channels: int, buffsize: int = 4 * MIB) -> int:
-    """Device memory of one communicator's rings and trees in one node: two connections a channel."""
-    return channels * 2 * connection_bytes(buffsize)
-
-
-def _rounded(num_bytes: int) -> int:
-    return -(-num_bytes // _ROUND) * _ROUND
-
-
-def whole(asked: Subject, name: str) -> int | None:
-    """A variable as a whole number; None where it is absent or none."""
-    text = asked.launch.env.get(name, "").strip()
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
-
-
 def _units(asked: Subject) -> Iterator[Hazard]:
-    size = whole(asked, "NCCL_BUFFSIZE")
+    size = whole(asked.launch.env, "NCCL_BUFFSIZE")
     if size is None or size >= MIB:
         return
     if size < 64 * KIB:
@@ -64,7 +47,7 @@ def _units(asked: Subject) -> Iterator[Hazard]:
             f"Leave it out, or write bytes (4194304 is NCCL's own value).", _BUFFERS,
         )  # fmt: skip
     else:
-        saved = connection_bytes() - connection_bytes(size)
+        saved = Buffers().connection_bytes - Buffers(simple=size).connection_bytes
         yield Hazard(
             "nccl-buffsize-saves-little",
             f"NCCL_BUFFSIZE={size} saves {saved // MIB} MiB a connection at most: the LL and LL128 buffers, "
@@ -75,17 +58,17 @@ def _units(asked: Subject) -> Iterator[Hazard]:
 
 
 def _memory(asked: Subject) -> Iterator[Hazard]:
-    size, most = whole(asked, "NCCL_BUFFSIZE"), whole(asked, "NCCL_MAX_NCHANNELS")
-    least = whole(asked, "NCCL_MIN_NCHANNELS")
+    size = whole(asked.launch.env, "NCCL_BUFFSIZE")
+    least, most = channel_limits(asked.launch.env)
     if size is None and most is None and least is None:
         return
-    channels = max(least or 0, min(most or USUAL_CHANNELS, 64), 1)
-    taken = ring_and_tree_bytes(min(channels, 64), size if size is not None else 4 * MIB)
+    channels = channels_of(asked.launch.env, most or USUAL_NVLINK)
+    taken = ring_and_tree_bytes(channels, Buffers(simple=size or SIMPLE_BYTES))
     if taken >= MUCH_BYTES and (asked.group or 2) > 1:
         yield Hazard(
             "nccl-buffers-large",
             f"With {channels} channels{'' if most or least else ' (a usual number)'} and a buffer of "
-            f"{(size or 4 * MIB) // MIB} MiB NCCL takes up to {taken // MIB} MiB of each GPU for every "
+            f"{(size or SIMPLE_BYTES) // MIB} MiB NCCL takes up to {taken // MIB} MiB of each GPU for every "
             "communicator, "
             f"outside the engine's share: channels x 2 x (receive + send side). Count it when you set the "
             "fraction.",
@@ -94,8 +77,7 @@ def _memory(asked: Subject) -> Iterator[Hazard]:
 
 
 def _channels(asked: Subject) -> Iterator[Hazard]:
-    least = whole(asked, "NCCL_MIN_NCHANNELS") or whole(asked, "NCCL_MIN_NRINGS")
-    most = whole(asked, "NCCL_MAX_NCHANNELS") or whole(asked, "NCCL_MAX_NRINGS")
+    least, most = channel_limits(asked.launch.env)
     if least and most and least > most:
         yield Hazard(
             "nccl-channels-min-over-max",
@@ -105,7 +87,7 @@ def _channels(asked: Subject) -> Iterator[Hazard]:
 
 
 def _ll128(asked: Subject) -> Iterator[Hazard]:
-    size = whole(asked, "NCCL_LL128_BUFFSIZE")
+    size = whole(asked.launch.env, "NCCL_LL128_BUFFSIZE")
     if size is not None and (size == 0 or size % 120):
         yield Hazard(
             "nccl-ll128-buffsize",

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from ullage.core.errors import UllageError
 from ullage.core.secrets import masked
-from ullage.core.units import Band
+from ullage.core.units import Band, duration_text
 from ullage.lab import facts, records
-from ullage.lab.campaign import approach, durations, preflight
+from ullage.lab.campaign import approach, preflight
 from ullage.lab.campaign.approach import Command
 from ullage.lab.campaign.experiment import Confounder, Preflight
 from ullage.lab.campaign.file import BASELINE, DRIFT, Change, Loaded
@@ -95,10 +95,10 @@ def _row(
         return replace(told, seconds=0.0, expected="not launched", predicted={})
     ready = earlier.ready.get(facts.key(masked(command.text), "here"), earlier.usual_s)
     if ready is None or earlier.load_s is None:
-        return replace(told, expected=f"at most {durations.words(_most(loaded))}")
+        return replace(told, expected=f"at most {duration_text(_most(loaded))}")
     runs = loaded.campaign.repeats + loaded.campaign.benchmark.warmup
     seconds = ready + runs * earlier.load_s + _END_S
-    return replace(told, seconds=seconds, expected=f"about {durations.words(seconds)}")
+    return replace(told, seconds=seconds, expected=f"about {duration_text(seconds)}")
 
 
 def _most(loaded: Loaded) -> float:
@@ -140,9 +140,9 @@ def _notes(loaded: Loaded, rows: list[DryRow]) -> Iterator[str]:
             len(launched) * _most(loaded),
             sum(known) / max(1, len(known)) * len(launched) if known else None,
         )
-    limit = f"at most {durations.words(most / slots)} by the limits"
+    limit = f"at most {duration_text(most / slots)} by the limits"
     told = (
-        f"about {durations.words(about / slots)}, by earlier runs"
+        f"about {duration_text(about / slots)}, by earlier runs"
         if about is not None
         else "not known (no earlier run)"
     )

@@ -1,4 +1,4 @@
-"""Lengths of time as people write them: "90s", "20m", "1h30m", or seconds."""
+"""Lengths of time as a campaign file writes them: "90s", "20m", "1h30m", or seconds."""
 
 from __future__ import annotations
 
@@ -24,12 +24,3 @@ def seconds(text: str | float) -> float:
     if not 0 < found <= MOST_S:
         raise ValueError(f"out of range: {str(text)[:40]!r}")
     return found
-
-
-def words(length_s: float) -> str:
-    """``length_s`` for people: "1 h 05 min", "4 min 10 s", "12 s"."""
-    whole = round(max(0.0, length_s))
-    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

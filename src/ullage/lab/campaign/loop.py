@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ullage.core.errors import InputError, UllageError
-from ullage.core.secrets import HIDDEN, is_secret, masked
+from ullage.core.secrets import masked, sealed
 from ullage.lab.campaign import approach, durations, places, preflight, report
 from ullage.lab.campaign.approach import Command
 from ullage.lab.campaign.experiment import Experiment, Role, Step
@@ -22,7 +22,8 @@ from ullage.lab.campaign.file import BASELINE, DRIFT, Approach, Change, Loaded, 
 from ullage.lab.campaign.job import Given, Job, Seconds
 from ullage.lab.campaign.places import Place
 from ullage.lab.campaign.preflight import Looked
-from ullage.lab.campaign.study import Study, only_runner, open_study
+from ullage.lab.campaign.storage import only_runner
+from ullage.lab.campaign.study import Study, open_study
 
 #: shows a line to who watches
 Say = Callable[[str], None]
@@ -173,8 +174,8 @@ class Runner:
             command, self.campaign.benchmark, self.campaign.repeats, self.campaign.engine_version
         )
         return Trial(Experiment(
-            name=name, role=role, reason=reason, changes=changes_of(change), command=masked(command.text),
-            fingerprint=mark, **more,
+            name=name, role=role, reason=masked(reason), changes=changes_of(change),
+            command=masked(command.text), fingerprint=mark, **more,
         ), change, command)  # fmt: skip
 
     def _baseline_trial(self, name: str = BASELINE, role: Role = "baseline") -> Trial:
@@ -381,9 +382,8 @@ def _named(gpu: str | None) -> str | None:
 
 def changes_of(change: Change) -> dict[str, Any]:
     """What a change changes, for the record: secrets hidden."""
-    env = {name: HIDDEN if is_secret(name) and value else value for name, value in change.env.items()}
-    flags = {name: HIDDEN if is_secret(name.lstrip("-").replace("-", "_")) and value else value
-             for name, value in change.flags.items()}  # fmt: skip
+    env = {name: sealed(value, name) for name, value in change.env.items()}
+    flags = {name: sealed(value, name.lstrip("-").replace("-", "_")) for name, value in change.flags.items()}
     found: dict[str, Any] = {"flags": flags, "env": env, "image": change.image}
     found |= {"build": masked(change.build) if change.build else None}
     found |= {"launch": masked(change.launch) if change.launch else None, "also": list(change.also)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -16,6 +17,13 @@ T = TypeVar("T")
 Path = tuple[str | int, ...]
 _STEP = re.compile(r"\.([A-Za-z_]\w*)|\[(\d+|\.\.\.)\]|\[(?:\"|')([^\]]*)(?:\"|')\]")
 _AT = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`(?P<path>\$[^`]*)`)?", re.DOTALL)
+_TYPES = re.compile(
+    r"`((?:object|array|str|int|float|bool|null)(?: \| (?:object|array|str|int|float|bool|null))*)`"
+)
+_WORDS = {
+    "object": "a mapping", "array": "a list", "str": "text", "int": "a whole number", "float": "a number",
+    "bool": "true or false", "null": "nothing",
+}  # fmt: skip
 _LINE = re.compile(r" in line (\d+)$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<key>[^`]*)`")
 _MISSING = re.compile(r"Object missing required field `(?P<key>[^`]*)`")
@@ -79,6 +87,10 @@ def _walk(node: Any, path: Path, lines: dict[Path, int], where: str) -> None:
         for index, value in enumerate(node.value):
             lines.setdefault((*path, index), value.start_mark.line + 1)
             _walk(value, (*path, index), lines, where)
+    elif any(char == "\0" or "\ud800" <= char <= "\udfff" for char in node.value):
+        line = node.start_mark.line + 1
+        raise InputError(f"{spelled(path)}: holds a character that no command can", where=f"{where}:{line}",
+                         hint="no NUL, no half of a surrogate pair")  # fmt: skip
 
 
 def convert(marked: Marked, kind: type[T]) -> T:
@@ -91,7 +103,7 @@ def convert(marked: Marked, kind: type[T]) -> T:
 
 def _placed(marked: Marked, text: str, kind: type) -> InputError:
     found = _AT.fullmatch(text)
-    what, path = (found["what"], _steps(found["path"] or "$", marked)) if found else (text, ())
+    what, path = (found["what"], _steps(found["path"] or "$", marked, kind, text)) if found else (text, ())
     if unknown := _UNKNOWN.fullmatch(what):
         key = unknown["key"]
         known = _fields(kind, path)
@@ -100,17 +112,61 @@ def _placed(marked: Marked, text: str, kind: type) -> InputError:
         return marked.error("is no key of a campaign file", (*path, key), hint)
     if missing := _MISSING.fullmatch(what):
         return marked.error("is missing", (*path, missing["key"]), _words(kind, path, missing["key"]))
-    return marked.error(what[:1].lower() + what[1:200], path)
+    if what.startswith("Invalid enum value") and (choices := _choices(kind, path)):
+        return marked.error(f"{what[8:120]} is none of: {', '.join(choices)}".removeprefix("enum "), path)
+    return marked.error(_of_yaml(what[:1].lower() + what[1:200]), path)
 
 
-def _steps(text: str, marked: Marked) -> Path:
-    """The path that msgspec names; "[...]" stands for any key of a mapping and is left to the caller's eye."""
+def _of_yaml(what: str) -> str:
+    """The types of JSON that msgspec names, as who writes YAML calls them."""
+    return _TYPES.sub(lambda found: " or ".join(_WORDS[word] for word in found[1].split(" | ")), what)
+
+
+def _steps(text: str, marked: Marked, kind: type, whole: str) -> Path:
+    """The path that msgspec names; the key behind "[...]", any key of a mapping, is looked for."""
     steps: list[str | int] = []
     for name, index, quoted in _STEP.findall(text):
-        if index == "...":
+        step = _culprit(marked.data, tuple(steps), kind, whole) if index == "..." else None
+        if index == "..." and step is None:
             break
-        steps.append(int(index) if index else name or quoted)
+        steps.append(step if step is not None else int(index) if index else name or quoted)
     return tuple(steps)
+
+
+def _culprit(data: Any, path: Path, kind: type, whole: str) -> str | None:
+    """The key of the mapping at ``path`` that alone gives the error ``whole``."""
+    inner = data
+    for step in path:
+        inner = inner[step]
+    for key in inner if isinstance(inner, dict) else ():
+        try:
+            msgspec.convert(_with(data, path, {key: inner[key]}), type=kind, strict=True)
+        except msgspec.ValidationError as error:
+            if str(error) == whole:
+                return str(key)
+    return None
+
+
+def _with(data: Any, path: Path, value: Any) -> Any:
+    """``data`` with ``value`` at ``path``."""
+    if not path:
+        return value
+    if isinstance(data, list):
+        return [_with(each, path[1:], value) if i == path[0] else each for i, each in enumerate(data)]
+    return {key: _with(each, path[1:], value) if key == path[0] else each for key, each in data.items()}
+
+
+def _choices(kind: Any, path: Path) -> list[str]:
+    """The words that may stand at ``path``."""
+    from typing import get_args, get_type_hints
+
+    found = _struct_at(kind, path[:-1])
+    hint = get_type_hints(found).get(str(path[-1])) if found is not None and path else None
+    return [str(choice) for choice in _literals(hint, get_args)]
+
+
+def _literals(hint: Any, args: Callable[[Any], tuple[Any, ...]]) -> list[str]:
+    return [each for arg in args(hint) for each in ([arg] if isinstance(arg, str) else _literals(arg, args))]
 
 
 def _fields(kind: Any, path: Path) -> list[str]:

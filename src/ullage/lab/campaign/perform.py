@@ -140,7 +140,7 @@ class _Run:
             id=self.record.id, name=self.folder.name, command=masked(job.command.text),
             engine=self.launch.engine,
             version=self.launch.version, cwd=str(Path.cwd()), created_at=time.time(),
-            environment=records.kept_environment(self.env, job.command.env),
+            environment=facts.kept_environment(self.env, job.command.env),
             where=f"ssh:{job.host}" if job.host else "here",
             command_key=facts.key(masked(job.command.text), "here" if job.host is None else f"ssh:{job.host}"),
             versions=facts.versions(job.command.words, bool(job.host)),

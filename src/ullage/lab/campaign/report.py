@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from ullage.core.units import Band
+from ullage.core.units import Band, percent_text
 from ullage.lab.campaign import metrics
 from ullage.lab.campaign.experiment import Experiment
 from ullage.lab.campaign.file import Loaded, Target
@@ -153,11 +153,8 @@ def _ruled_out(effects: Sequence[Effect], loaded: Loaded) -> str:
     if not effects or effects[0].word != "worse" or any(e.word == "better" for e in effects):
         return ""
     first = effects[0]
-    return f"{first.metric} is {_percent(first.value)} ({_percent(first.low)} to {_percent(first.high)})"
-
-
-def _percent(value: float) -> str:
-    return f"{value * 100:+.1f} %"
+    limits = f"{percent_text(first.low)} to {percent_text(first.high)}"
+    return f"{first.metric} is {percent_text(first.value)} ({limits})"
 
 
 def _drifts(loaded: Loaded, baseline: Experiment | None, again: Experiment | None) -> tuple[Drift, ...]:
@@ -236,7 +233,7 @@ def short(loaded: Loaded, experiments: Sequence[Experiment]) -> dict[str, str]:
     for row in found.rows:
         effect = row.effect
         word = (
-            f"{effect.word} ({_percent(effect.low)} to {_percent(effect.high)})"
+            f"{effect.word} ({percent_text(effect.low)} to {percent_text(effect.high)})"
             if effect
             else row.experiment.stage
         )

@@ -1,9 +1,8 @@
 """The record of a campaign: an Optuna study, each experiment one trial, in SQLite beside the file or in
 PostgreSQL.
 
-A trial is created in one transaction, with all that it is. What happens to it is written before and after
-each step
-into its attribute ``experiment`` (the whole record) and only then into Optuna's own state, so that a kill
+A trial is created in one transaction, with all that it is. What happens to it is written before and after each
+step into its attribute ``experiment`` (the whole record) and only then into Optuna's own state, so that a kill
 between any two writes leaves either the step before or the step after, and ``resume`` can tell which.
 """
 
@@ -12,79 +11,23 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec.structs import replace
 
-from ullage.core.errors import InputError, UllageError
-from ullage.core.secrets import masked
-from ullage.lab.campaign import lock
+from ullage.core.errors import InputError
 from ullage.lab.campaign.experiment import Experiment, Stage, Step
 from ullage.lab.campaign.file import Loaded
+from ullage.lab.campaign.storage import connection, guarded, sqlite_path, url
 
 if TYPE_CHECKING:
     import optuna
 
 ATTRIBUTE = "experiment"
-#: seconds that SQLite waits for another reader or writer
-BUSY_S = 30
 SCHEMA = "ullage.campaign/1"
-
-
-class StorageError(UllageError):
-    """The campaign's database cannot be read or written: the disk is full, the server is away."""
-
-
-def url(loaded: Loaded) -> str:
-    """Where the campaign is kept: SQLite beside the file unless it names another place."""
-    given = loaded.campaign.storage
-    if given is None:
-        return f"sqlite:///{loaded.folder('db')}"
-    scheme = given.partition("://")[0]
-    if scheme == "sqlite":
-        path = given.removeprefix("sqlite:///")
-        return f"sqlite:///{path if path.startswith('/') else loaded.path.parent / path}"
-    if scheme.partition("+")[0] in ("postgresql", "postgres"):
-        return f"postgresql+psycopg://{given.partition('://')[2]}"
-    raise loaded.marked.error(f"{scheme[:20]}: is no storage that ullage knows", ("storage",),
-                              "sqlite:///FILE or postgresql://USER@HOST/DATABASE")  # fmt: skip
-
-
-def sqlite_path(place: str) -> Path | None:
-    return Path(place.removeprefix("sqlite:///")) if place.startswith("sqlite:") else None
-
-
-def only_runner(loaded: Loaded) -> AbstractContextManager[None]:
-    """The campaign's lock: InputError where somebody runs it."""
-    place = url(loaded)
-    path = sqlite_path(place)
-    if path is not None:
-        return lock.of_file(path.with_name(f"{path.name}.lock"))
-    return lock.of_database(place.replace("postgresql+psycopg", "postgresql", 1), loaded.name)
-
-
-@contextmanager
-def guarded(place: str) -> Iterator[None]:
-    """Optuna's and SQLAlchemy's errors as one clear line."""
-    import optuna
-    import sqlalchemy.exc
-
-    try:
-        yield
-    except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError) as error:
-        said = error.__cause__ if isinstance(error.__cause__, Exception) else error
-        text = " ".join(str(getattr(said, "orig", None) or said).split())
-        hint = "make room and resume" if "full" in text else "the campaign can be resumed once it is back"
-        raise StorageError(f"cannot be used: {masked(text)[:200]}", where=masked(place), hint=hint) from None
-    except ImportError:
-        raise StorageError(
-            "needs psycopg", where=masked(place), hint='pip install "ullage[postgres]"'
-        ) from None
 
 
 class Study:
@@ -257,7 +200,7 @@ def open_study(loaded: Loaded, *, create: bool, sampler: Callable[[], Any] | Non
     quiet()
     with guarded(place), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        storage = optuna.storages.RDBStorage(place, engine_kwargs=_engine(place))
+        storage = optuna.storages.RDBStorage(place, engine_kwargs=connection(place))
         try:
             study = _study(loaded, storage, create, sampler() if sampler else None)
         except KeyError:
@@ -265,12 +208,6 @@ def open_study(loaded: Loaded, *, create: bool, sampler: Callable[[], Any] | Non
     found = Study(loaded, place, study)
     _same(found)
     return found
-
-
-def _engine(place: str) -> dict[str, Any]:
-    if sqlite_path(place) is not None:
-        return {"connect_args": {"timeout": BUSY_S}}
-    return {"pool_pre_ping": True, "connect_args": {"connect_timeout": 10, "client_encoding": "utf8"}}
 
 
 def _study(loaded: Loaded, storage: Any, create: bool, sampler: Any) -> optuna.Study:
@@ -295,16 +232,3 @@ def _same(study: Study) -> None:
     if directions != wanted:
         raise InputError("its goals were others when it began", where=str(study.loaded.path),
                          hint="give the changed campaign another name:")  # fmt: skip
-
-
-def shown_place(place: str) -> str:
-    """The storage for people, without a password."""
-    path = sqlite_path(place)
-    if path is not None:
-        return str(path)
-    parts = urlsplit(place)
-    return f"PostgreSQL at {parts.hostname or 'this machine'}{parts.path}"
-
-
-def names(experiments: Sequence[Experiment]) -> set[str]:
-    return {experiment.name for experiment in experiments}

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
-from math import ceil, floor
 from typing import TYPE_CHECKING, Any
 
 from ullage.core.units import GIB, gib_text, tokens_text
 from ullage.render.html import bars
 from ullage.render.html.plain import visible
-from ullage.render.names import short, unit, words
-from ullage.render.remedies import pasted, sentence
-from ullage.render.words import effect, headline, mark, number, shortened, summary
+from ullage.render.names import lower_limit, pasted, short, unit, upper_limit, words
+from ullage.render.words import (
+    effect,
+    headline,
+    mark,
+    number,
+    sentence,
+    shortened,
+    summary,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -30,8 +36,7 @@ def environment() -> Environment:
     made.filters.update(
         gib=gib_text, tokens=tokens_text, short=short, words=words, unit=unit, number=number, mark=mark,
         effect=effect, shortened=shortened, sentence=sentence,
-        above=lambda low: f"{ceil(low * 1000) / 1000:.3f}",
-        below=lambda high: f"{floor(high * 1000) / 1000:.3f}", gibs=lambda size: f"{size / GIB:.2f}",
+        above=lower_limit, below=upper_limit, gibs=lambda size: f"{size / GIB:.2f}",
         pasted=lambda change: "  ".join(pasted(name, value) for name, value in change.items()),
     )  # fmt: skip
     made.globals.update(bars=bars, headline=headline, summary=summary)

@@ -12,9 +12,9 @@ from ullage.lab.records import Record
 from ullage.render import plan_text, run_text, spec_text
 from ullage.render.html import chart
 from ullage.render.html.env import asset, environment
-from ullage.render.names import told
+from ullage.render.names import flag, told
 from ullage.render.remedies import title as remedies_title
-from ullage.render.shown import bounds, decides, flag, reached
+from ullage.render.shown import bounds, decides, reached
 from ullage.render.words import headline, telling
 from ullage.spec import curves
 from ullage.spec.report import Payoff

@@ -14,7 +14,7 @@ from ullage.engines.vllm.causes._case import gib, mib, ran, says
 
 #: phrases of an allocation that failed on the device: torch's allocator (CUDA, HIP, XPU), the driver, cumem
 OOM = (
-    r"(?<!ray\.exceptions\.)OutOfMemoryError|(?:CUDA|HIP|XPU) out of memory"
+    r"(?<!ray\.exceptions\.)OutOfMemoryError|(?:CUDA|HIP|XPU|NPU) out of memory"
     r"|(?:CUDA|HIP)(?: driver)? error: out of memory"
     r"|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory"
     r"|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_(?:ALLOC_FAILED|INTERNAL_ERROR_HOST_ALLOCATION_FAILED)"
@@ -29,10 +29,10 @@ NCCL_OOM = (
 _SIZE = r"([\d.]+ ?(?:[KMGT]i?B|bytes))"
 _PARTS = {
     "tried": rf"Tried to allocate {_SIZE}",
-    "total": rf"total capacity of {_SIZE}",
-    "free": rf"of which {_SIZE} is free",
+    "total": rf"(?:total capacity of |[GNX]PU \d+; ){_SIZE}",
+    "free": rf"(?:of which|allocated;|active;) {_SIZE}(?: is)? free",
     "process": rf"this process has {_SIZE} memory in use",
-    "allocated": rf"allocated memory {_SIZE} is allocated by PyTorch",
+    "allocated": rf"(?:allocated memory|total capacity;) {_SIZE} (?:is allocated by PyTorch|already allocated)",
     "pools": rf"with {_SIZE} allocated in private pools",
     "unallocated": rf"{_SIZE} is reserved by PyTorch but unallocated",
 }

@@ -16,7 +16,7 @@ another attention back end.
 from __future__ import annotations
 
 from ullage.core.finding import Case, Finding
-from ullage.engines.vllm.causes._case import found, ran, utilization, verbatim
+from ullage.engines.vllm.causes._case import found, ran, says, utilization, verbatim
 from ullage.engines.vllm.causes._checks import checked
 from ullage.engines.vllm.causes._oom import not_these, oom, shared_with
 
@@ -26,7 +26,23 @@ _BUILDER = (
 )
 
 
+#: flashinfer/data/include/flashinfer/allocator.h: the buffer is the engine's, of a fixed size
+_TOO_SMALL = r"Buffer overflow when allocating memory for|Error in function 'aligned_alloc'"
+
+
+def _fixed(case: Case) -> Finding:
+    return found(
+        case, "attention-workspace-oom", "certain", 32,
+        "FlashInfer's plan needs more than the workspace that the engine gave it.",
+        "The workspace has a fixed size, and the plan of a large batch or of many heads does not fit in it. The "
+        "GPU itself has memory left.",
+        fixes=[verbatim("VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE", 1073741824, "a larger workspace", "likely")],
+    )  # fmt: skip
+
+
 def test(case: Case) -> Finding | None:
+    if says(case, _TOO_SMALL):
+        return _fixed(case)
     failure = oom(case)
     if failure is None or case.phase in ("weights", "serving", "graph_capture") or not ran(case, _BUILDER):
         return None

@@ -28,10 +28,14 @@ _CHECK = re.compile(
 )
 
 
+#: torch inductor's check of an index into a table (positions of the rotary embedding), printed by the kernel
+_TABLE = re.compile(r"index out of bounds: 0 <= \w+ < (?P<limit>\d+)")
+
+
 def test(case: Case) -> Finding | None:
     match = _CHECK.search(case.text) or (_CHECK.search(case.log) if case.phase in (None, "args") else None)
     if match is None and not says(case, r"is greater than the derived max_model_len"):
-        return _by_configuration(case)
+        return _by_configuration(case) or _beyond_the_table(case)
     asked = _number(match["asked"]) if match else None
     limit = _number(match["limit"]) if match and match["limit"] else None
     return _finding(case, asked, limit, 25)
@@ -50,6 +54,23 @@ def _by_configuration(case: Case) -> Finding | None:
     if not rejected or asked is None or limit is None or asked <= limit or says(case, r"Value error, (?!User)"):
         return None
     return _finding(case, asked, limit, 30)
+
+
+def _beyond_the_table(case: Case) -> Finding | None:
+    """A position beyond the model's table under load, where the check of the length had been switched off."""
+    asked = case.deployment.launch.integer("max_model_len")
+    allowed = case.deployment.launch.env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "0") not in ("0", "")
+    match = _TABLE.search(case.text) or _TABLE.search(case.log)
+    if match is None or not allowed or asked is None or asked <= int(match["limit"]):
+        return None
+    return found(
+        case, "max-len-exceeds-model", "likely", 25,
+        f"max_model_len {asked:,} was allowed by VLLM_ALLOW_LONG_MAX_MODEL_LEN, but the model's table has "
+        f"{int(match['limit']):,} entries; a longer request reads beyond it.",
+        "The kernel's own check of the index failed: no memory was refused.", phase=case.phase,
+        refuted=[Refuted("memory", "the failing check compares an index with the size of a table")],
+        fixes=[advice("what the table holds", "certain", max_model_len=int(match["limit"]))],
+    )  # fmt: skip
 
 
 def _finding(case: Case, asked: int | None, limit: int | None, weight: int) -> Finding:
