@@ -28,7 +28,7 @@ def test_the_cause_of_a_made_up_launch(path: Path) -> None:
     found, expect = diagnose(path)
     assert found.cause == expect["cause"], found.summary
     assert found.outcome == expect["outcome"]
-    assert found.summary and found.evidence
+    assert found.summary and (found.evidence or found.cause == "none")
 
 
 def log(tmp_path: Path, text: str, command: str = "", version: str | None = "0.5.9") -> Diagnosis:

@@ -311,7 +311,9 @@ def test_every_pair_is_tried_somewhere_or_plain() -> None:
     ids = [one.id for one in rows.pairs()]
     assert len(ids) == len(set(ids)) and not set(ids) & set(texts())
     for one in rows.pairs():
-        assert len(one.source) > 8 and ("#" in one.source or ".py" in one.source or ".cpp" in one.source), one.id
+        assert len(one.source) > 8 and ("#" in one.source or ".py" in one.source or ".cpp" in one.source), (
+            one.id
+        )
         assert one.seen[:4].isdigit() and one.seen[4] == "-", one.id
         assert one.text.format_map({"version": "1", "gpu": "x"}).endswith("."), one.id
         assert not (one.severity == "stops" and one.result == "unknown"), one.id

@@ -46,12 +46,13 @@ class Served:
         parameters = StdioServerParameters(
             command=sys.executable, args=words, env={**self.env, **env}, cwd=self.folder
         )
+        before = set(psutil.Process().children(recursive=True))  # of other tests: a browser, a page's server
         started: list[psutil.Process] = []
 
         async def main() -> None:
             async with Client(parameters, mode=mode) as client:  # type: ignore[arg-type]
                 await body(client)
-                started.extend(psutil.Process().children(recursive=True))
+                started.extend(set(psutil.Process().children(recursive=True)) - before)
 
         anyio.run(main)
         assert started, "no server ran"

@@ -1,4 +1,7 @@
-"""A server of the page on a free port, and a browser: Debian's Chromium, or whatever playwright has."""
+"""A server of the page on a free port, and a browser: Debian's Chromium, or whatever playwright has.
+
+They end with this folder's tests: while playwright is open, nothing else can run an event loop in its thread.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from tests.lab.campaign.world import World
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """A small campaign of the stub server that has run: an approach that is slower, one refused, one crashed."""
     pytest.importorskip("optuna")
@@ -29,7 +32,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def site(world: World) -> Iterator[str]:
     """The address of a running ``ullage ui`` that may read the repository's founding logs and the campaign."""
     pytest.importorskip("starlette")
@@ -48,7 +51,7 @@ def site(world: World) -> Iterator[str]:
         server.stdout.close() if server.stdout else None
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
     sync_api = pytest.importorskip("playwright.sync_api")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -39,8 +39,8 @@ def _open_closed() -> None:
 
 
 def refusal(error: OSError) -> str | None:
-    """Why stdout takes nothing more ("No space left on device"); None where ``error`` is of something else. After
-    a refusal stdout leads to the null device, so that nothing is tried again at exit."""
+    """Why stdout takes nothing more ("No space left on device"); None where ``error`` is of something else.
+    After a refusal stdout leads to the null device, so that nothing is tried again at exit."""
     if error.filename is not None or error.errno not in _REFUSED:
         return None
     discard()

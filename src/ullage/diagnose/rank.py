@@ -77,8 +77,8 @@ def _counting(run: Run) -> list[Failure]:
 
 
 def _survived(failure: Failure, later: Sequence[Event], run: Run) -> bool:
-    """True if the server became ready, or went on serving, after this point. What never fails by itself (a client
-    that left, a cancelled task) needs one line of statistics behind it, a fault several."""
+    """True if the server became ready, or went on serving, after this point. What never fails by itself (a
+    client that left, a cancelled task) needs one line of statistics behind it, a fault several."""
     if any(event is run.ready for event in later):
         return True
     return sum(isinstance(event, Served) for event in later) >= (1 if failure.kind in _IDLE else SURVIVED)

@@ -182,7 +182,7 @@ def _words(kind: Any, path: Path, key: str) -> str | None:
 
 def _struct_at(kind: Any, path: Path) -> Any:
     """The struct type that stands at ``path`` in ``kind``; None where none does."""
-    from typing import get_args, get_type_hints
+    from typing import get_args, get_origin, get_type_hints
 
     def structs(each: Any) -> list[Any]:
         if isinstance(each, type) and issubclass(each, msgspec.Struct):
@@ -192,6 +192,9 @@ def _struct_at(kind: Any, path: Path) -> Any:
     current = kind
     for step in path:
         if isinstance(step, int):
+            continue
+        if get_origin(current) is dict:  # a key of a mapping
+            current = get_args(current)[1]
             continue
         inner = structs(current)
         if not inner:

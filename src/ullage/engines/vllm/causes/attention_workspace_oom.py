@@ -1,15 +1,18 @@
 """The pool takes everything, and the attention back end cannot allocate its workspace.
 
 What you see: torch.OutOfMemoryError right after "GPU KV cache size", in the metadata builder of an attention
-back end (FlashInfer, MLA), asking for 256 to 394 MiB or a multiple of 72 MiB.
+back end (FlashInfer, MLA), asking for 256 to 394 MiB or a multiple of 72 MiB. Or, at any time,
+"Buffer overflow when allocating memory for batch_prefill_tmp_v ... in AlignedAllocator".
 
 What misleads: the pool was sized by the engine itself, graphs are not captured yet, and the amount is small.
 
 What is true: FlashInfer's workspace (256 MiB to 0.11.0, 394 MiB from 0.11.1, 2 GiB in batch-invariant mode)
 and the context workspace of MLA are made with the builders, after the budget was fixed. They must come out of
-what the share left free, where context and communicator are too.
+what the share left free, where context and communicator are too. The overflow is another thing: the workspace
+exists, and one plan needs more than its fixed size.
 
-What helps: a share lower by 0.02; VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE where the default is not needed;
+What helps: a share lower by 0.02; VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE: smaller where the default is not
+needed, larger where a plan overflows it;
 another attention back end.
 """
 
@@ -34,8 +37,8 @@ def _fixed(case: Case) -> Finding:
     return found(
         case, "attention-workspace-oom", "certain", 32,
         "FlashInfer's plan needs more than the workspace that the engine gave it.",
-        "The workspace has a fixed size, and the plan of a large batch or of many heads does not fit in it. The "
-        "GPU itself has memory left.",
+        "The workspace has a fixed size, and the plan of a large batch or of many heads does not fit in it. "
+        "The GPU itself has memory left.",
         fixes=[verbatim("VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE", 1073741824, "a larger workspace", "likely")],
     )  # fmt: skip
 
