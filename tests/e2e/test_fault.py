@@ -12,7 +12,7 @@ def broken(words: list[str]) -> int:
 
 
 def test_a_fault_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(cli, "run", broken)
+    monkeypatch.setattr(cli, "answer", broken)
     monkeypatch.delenv("ULLAGE_DEBUG", raising=False)
     with pytest.raises(SystemExit) as left:
         cli.main(["why", "x.log"])
@@ -23,7 +23,7 @@ def test_a_fault_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 
 def test_the_traceback_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "run", broken)
+    monkeypatch.setattr(cli, "answer", broken)
     monkeypatch.setenv("ULLAGE_DEBUG", "1")
     with pytest.raises(RuntimeError, match="two"):
         cli.main(["why", "x.log"])
