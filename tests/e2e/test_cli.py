@@ -180,3 +180,16 @@ def test_no_secret_is_shown() -> None:
         assert done.returncode == 1
         assert token.encode() not in done.stdout
         assert key.encode() not in done.stdout
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "-5", "abc", "99999999999"])
+def test_any_width_shows_the_answer(columns: str) -> None:
+    log = ROOT / "examples" / "founding" / "fewer-channels.log"
+    done = subprocess.run(
+        [sys.executable, "-m", "ullage", "why", str(log)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": columns},
+    )
+    assert done.returncode == 1, done.stderr
+    assert "-20.56 GiB" in done.stdout

@@ -52,3 +52,19 @@ def test_no_worker_and_no_port_is_left(number: signal.Signals, tmp_path: Path) -
     with socket.socket() as again:
         again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         again.bind(("127.0.0.1", int(found[1])))
+
+
+def test_the_folder_of_a_killed_server_goes_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ullage.web.files import Files
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    gone, other = tmp_path / "ullage-ui-999999999-abc", tmp_path / "ullage-ui-1-abc"
+    for folder in (gone, other):
+        folder.mkdir()
+    files = Files([])
+    assert not gone.exists()
+    assert other.exists()
+    files.close()
+    assert [path.name for path in tmp_path.iterdir()] == [other.name]

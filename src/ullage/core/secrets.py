@@ -12,10 +12,11 @@ HIDDEN = "***"
 SIGNS = (
     "hf_", "sk-", "earer", "EARER", "uthorization", "pi_key", "pi-key", "pikey", "piKey", "APIKEY", "_KEY",
     "TOKEN", "SECRET", "ecret", "assw", "PASS", "assphrase", "AUTH", "_PWD", "h_token", "s_token", "n_token",
-    "h-token", "s-token", "n-token", "--token", "sToken", "nToken", "hToken", " token:", " token=", " token :",
-    " Token:", "\ntoken", "\nToken", "\rtoken", "(token", "{token", ",token", '"token', "'token", "redential",
-    "CREDENTIAL", "ccess_key", "ccess-key", "ccessKey", "rivate_key", "rivate-key", "rivateKey", "@", "?", "&",
-    "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "nvapi-", "xox", "AKIA", "ASIA", "eyJ",
+    "h-token", "s-token", "n-token", "--token", "sToken", "nToken", "hToken", " token:", " token=",
+    " token :", " Token:", "\ntoken", "\nToken", "\rtoken", "(token=", "(token:", "{token=", "{token:",
+    ",token=", ",token:", '"token"', "'token'", "redential", "CREDENTIAL", "ccess_key", "ccess-key",
+    "ccessKey", "rivate_key", "rivate-key", "rivateKey", "@", "?", "&", "ghp_", "gho_", "ghu_", "ghs_",
+    "ghr_", "github_pat_", "glpat-", "nvapi-", "xox", "AKIA", "ASIA", "eyJ",
 )  # fmt: skip
 FIRST = ("token", "Token")
 _NAMES = (
@@ -54,9 +55,12 @@ _PATTERNS = (
         lazy(rf"(--api[-_]key(?:=|\s+){HIDDEN.replace('*', chr(92) + '*')})(?:\s+(?!-)(?=\S*[A-Z0-9])\S+)+"),
         rf"\1 {HIDDEN}",
     ),
-    (lazy(rf"(?<![A-Za-z0-9_-])((?:{_NAMES}){_IS})\[(?!\s*\])(?!None\b|null\b)[^\]\n]*\]"), rf"\1['{HIDDEN}']"),
     (
-        lazy(rf"(?<![A-Za-z0-9_-])((?:{_NAMES}){_IS})(?!\[|{HIDDEN.replace('*', chr(92) + '*')})"
+        lazy(rf"(?<![A-Za-z0-9_/-])((?:{_NAMES}){_IS})\[(?!\s*\])(?!None\b|null\b)[^\]\n]*\]"),
+        rf"\1['{HIDDEN}']",
+    ),
+    (
+        lazy(rf"(?<![A-Za-z0-9_/-])((?:{_NAMES}){_IS})(?!\[|{HIDDEN.replace('*', chr(92) + '*')})"
              rf"(?!None\b|null\b|False\b|True\b){_VALUE}"),
         rf"\1'{HIDDEN}'",
     ),

@@ -9,9 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ullage.core.secrets import FIRST, HIDDEN, SIGNS, masked
+
+if TYPE_CHECKING:
+    from ahocorasick_rs import BytesAhoCorasick
 
 #: takes the stream's number (1: stdout, 2: stderr) and what came
 Show = Callable[[int, bytes], None]
@@ -59,7 +64,16 @@ class Masker:
 
 def _suspect(data: bytes) -> bool:
     """False where core/secrets would hide nothing; most of a log is so."""
+    if len(data) > SMALL_BYTES // 16:  # all signs at once: what so many bytes are worth
+        return data.startswith(_FIRST) or bool(_all_signs().find_matches_as_indexes(data))
     return any(sign in data for sign in _SIGNS) or data.startswith(_FIRST)
+
+
+@cache
+def _all_signs() -> BytesAhoCorasick:
+    from ahocorasick_rs import BytesAhoCorasick
+
+    return BytesAhoCorasick(_SIGNS)
 
 
 def _masked(line: bytes) -> bytes:

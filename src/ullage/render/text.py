@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -22,6 +23,7 @@ from ullage.render.words import effect, headline, mark, number, shortened, summa
 
 #: columns of a report into a pipe
 PIPE_WIDTH = 110
+LEAST_WIDTH, MOST_WIDTH = 40, 500
 
 
 def why(diagnosis: Diagnosis, to: Console | None = None) -> None:
@@ -39,8 +41,13 @@ def diff(diagnosis: Diagnosis, to: Console | None = None) -> None:
 
 
 def console() -> Console:
-    """As wide as the terminal; into a pipe as wide as text reads well, unless COLUMNS says otherwise."""
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+    """As wide as the terminal; into a pipe as wide as text reads well, unless COLUMNS says otherwise (within
+    what can be read at all)."""
+    told = os.environ.get("COLUMNS", "")
+    if told.isascii() and told.isdigit() and int(told[:6]):
+        width = min(MOST_WIDTH, max(LEAST_WIDTH, int(told[:6])))
+    else:
+        width = max(LEAST_WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else PIPE_WIDTH
     return Console(highlight=False, soft_wrap=False, width=width)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -16,6 +18,18 @@ from ullage.core.units import GIB, gib_text
 MOST_BYTES = 1 * GIB
 #: logs kept at once; the oldest goes when another comes
 MOST_LOGS = 16
+
+
+PREFIX = "ullage-ui-"
+
+
+def _remove_abandoned() -> None:
+    """Remove the folders of servers that were killed: those of ours whose process is gone."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
+        pid = folder.name.removeprefix(PREFIX).split("-")[0]
+        with suppress(OSError):
+            if pid.isdigit() and folder.stat().st_uid == os.getuid() and not Path(f"/proc/{pid}").exists():
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 class Dropped(Struct, frozen=True):
@@ -31,7 +45,8 @@ class Files:
 
     def __init__(self, roots: Sequence[str]) -> None:
         self.roots = tuple(Path(root).resolve() for root in roots)
-        self._folder = Path(tempfile.mkdtemp(prefix="ullage-ui-"))
+        _remove_abandoned()
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
         self._kept: dict[str, Dropped] = {}
 
     async def keep(self, name: str, chunks: AsyncIterator[bytes]) -> Dropped:
