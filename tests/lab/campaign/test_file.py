@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.core.errors import InputError
+from ullage.core.units import duration_text
 from ullage.lab.campaign import durations, file, init
 
 OK = "launch: vllm serve m\napproaches:\n  - name: a\n    reason: b\n    flags: {seed: 3}\n"
@@ -118,9 +119,9 @@ def test_no_durations(text: str | bool) -> None:
 
 
 def test_duration_words() -> None:
-    assert durations.words(4000) == "1 h 06 min"
-    assert durations.words(250.4) == "4 min 10 s"
-    assert durations.words(12) == "12 s"
+    assert duration_text(4000) == "1 h 06 min"
+    assert duration_text(250.4) == "4 min 10 s"
+    assert duration_text(12) == "12 s"
 
 
 def test_the_schema_is_that_of_the_structs_and_takes_what_is_taken(tmp_path: Path) -> None:
