@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -30,6 +31,11 @@ for _name in (
     "HF_ENDPOINT",
 ):
     os.environ.pop(_name, None)
+
+# who starts the tests in the background or under nohup has these ignored, and every process started here would too
+for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
 _HERE = Path(__file__).parent
 #: groups that take longest, the longest first: no worker is left alone with one of them at the end
