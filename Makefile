@@ -20,7 +20,7 @@ demo: .venv/.ready ## the founding case: four logs in, the true cause out
 	$(BIN)/ullage plan --gpu "8x RTX PRO 6000" --engine-version 0.5.9 -- python3 -m sglang.launch_server --model-path moonshotai/Kimi-K2.5 --tp 8 --trust-remote-code --mem-fraction-static 0.55 --cuda-graph-max-bs 128 || test $$? -eq 1
 
 test: check system .venv-engine/.ready ## everything that CI runs
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 system: ## a browser, an SSH server and a database for their tests, where they can be installed
 	@tools/system_packages.sh
