@@ -43,8 +43,8 @@ _FIRST = ("engine", "e2e", "lab", "laws", "web", "docs")
 
 
 def _group(item: pytest.Item) -> str:
-    """What runs on one worker (`--dist loadfile` keeps a file together; with `loadgroup` also): tests of the real engine, which needs both cores; the pages, which
-    share a server, a browser and a campaign; else a file."""
+    """What runs on one worker: tests of the real engine, which needs both cores; the pages, which share a server,
+    a browser and a campaign; else a file (`--dist loadfile`, which `make test` uses, keeps only files together)."""
     path = item.path.relative_to(_HERE)
     if item.get_closest_marker("engine"):
         return "engine"
