@@ -1,5 +1,5 @@
-"""No test reaches the network, or finds what the person who runs it has in a cache. What takes longest comes first,
-and what is made once for many tests is made on one worker."""
+"""No test reaches the network, or finds what the person who runs it has in a cache. What takes longest comes first
+(`--dist loadfile` keeps a file on one worker, and so what is made once for its tests)."""
 
 from __future__ import annotations
 
@@ -38,30 +38,18 @@ for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
 _HERE = Path(__file__).parent
-#: groups that take longest, the longest first: no worker is left alone with one of them at the end
+#: what takes longest, the longest first: no worker is left alone with it at the end
 _FIRST = ("engine", "e2e", "lab", "laws", "web", "docs")
 
 
-def _group(item: pytest.Item) -> str:
-    """What runs on one worker: tests of the real engine, which needs both cores; the pages, which share a server,
-    a browser and a campaign; else a file (`--dist loadfile`, which `make test` uses, keeps only files together)."""
-    path = item.path.relative_to(_HERE)
-    if item.get_closest_marker("engine"):
-        return "engine"
-    return "web" if path.parts[0] == "web" else str(path.with_suffix(""))
-
-
-def _rank(group: str) -> int:
-    folder = group.split("/")[0]
+def _rank(item: pytest.Item) -> int:
+    folder = "engine" if item.get_closest_marker("engine") else item.path.relative_to(_HERE).parts[0]
     return _FIRST.index(folder) if folder in _FIRST else len(_FIRST)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    groups = {item: _group(item) for item in items}
-    for item, group in groups.items():
-        item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: _rank(groups[item]))
+    items.sort(key=_rank)
 
 
 # CI tries the same examples every time, so that a red run is the change's own; elsewhere hypothesis explores

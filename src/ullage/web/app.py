@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from importlib.resources import files as package_files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -32,6 +33,9 @@ from ullage.web.work import (
     spec_of,
     why_of,
 )
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 T = TypeVar("T")
 #: a question of the page; logs come as bodies of their own
@@ -124,10 +128,14 @@ def application(hosts: Iterable[str], roots: Sequence[str] = (), token: str | No
 
 def shown(name: str) -> str:
     """A page of the site."""
+    return _environment().get_template(f"{name}.html.j2").render(page=name, pages=PAGES)
+
+
+@cache
+def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    made = Environment(loader=PackageLoader("ullage.web"), autoescape=True, undefined=StrictUndefined)
-    return made.get_template(f"{name}.html.j2").render(page=name, pages=PAGES)
+    return Environment(loader=PackageLoader("ullage.web"), autoescape=True, undefined=StrictUndefined)
 
 
 def static(name: str) -> Response | None:
